@@ -1,0 +1,380 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The real ring: stage, flush, wait, reap. Set-up and tear-down are in uring_setup.c.
+ *
+ * Invariants:
+ * - Staging is a store of 64 bytes and never enters the kernel. [SQ.tail] is published once per enter. What the kernel
+ *   did not take (short submit, -EAGAIN, -EBUSY, -EINTR) stays staged, in order; its own head says what it took, so
+ *   the value that enter returns is looked at for errors only.
+ * - Every enter asks for events. On a DEFER_TASKRUN ring nothing completes otherwise.
+ * - Two SQEs stay free for cancels and wake polls. Neither is ever dropped: a poll that ended is a cleared bit in
+ *   `armed`, a cancel that found no room is kept in `late`, and each enter and reap makes up for both.
+ * - A cancel names its op by address, and addresses are used again. Submission is in order, so a staged cancel reaches
+ *   the kernel before anything that is staged after the op's end. One in `late` is forgotten when its op is reaped.
+ * - The kernel's TASKRUN flag is a hint that may stay set with nothing pending, so nothing here loops on it.
+ *
+ * Rejected: liburing's prep functions (a switch per opcode, for bytes that the op already has) and its enter paths
+ * (they hide which part of submit-and-wait failed, and peek makes a call for what is one load).
+ */
+#include "ring/uring.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "ring/abi.h"
+
+_Static_assert(sizeof(struct io_uring_sqe) == 64, "one line; the fields below are all of it");
+#define MRT__RING_SAME(ours, kernel) \
+	_Static_assert(offsetof(struct mrt__ring_args, ours) == offsetof(struct io_uring_sqe, kernel), "copied whole")
+MRT__RING_SAME(opcode, opcode);
+MRT__RING_SAME(sqe_flags, flags);
+MRT__RING_SAME(buf_index, ioprio);
+MRT__RING_SAME(fd, fd);
+MRT__RING_SAME(off, off);
+MRT__RING_SAME(addr, addr);
+MRT__RING_SAME(len, len);
+MRT__RING_SAME(op_flags, rw_flags);
+_Static_assert(sizeof(struct mrt__ring_done) == sizeof(struct io_uring_cqe), "copied whole");
+_Static_assert(offsetof(struct mrt__ring_done, user) == offsetof(struct io_uring_cqe, user_data), "copied whole");
+_Static_assert(offsetof(struct mrt__ring_done, res) == offsetof(struct io_uring_cqe, res), "copied whole");
+_Static_assert(offsetof(struct mrt__ring_done, flags) == offsetof(struct io_uring_cqe, flags), "copied whole");
+_Static_assert(sizeof(void *) == 8, "an op's pointer is a user_data");
+
+static _Thread_local __attribute__((tls_model("initial-exec"))) char ring_thread;
+
+const void *mrt__ring_thread(void)
+{
+	return &ring_thread;
+}
+
+static inline void count(uint64_t *counter, uint64_t n)
+{
+	/* relaxed: one writer; readers want each counter whole, and no order between counters */
+	__atomic_store_n(counter, *counter + n, __ATOMIC_RELAXED);
+}
+
+static inline unsigned staged(const struct mrt__ring *ring)
+{
+	return ring->sq_tail - ring->sq_head;
+}
+
+/* All 64 bytes, since a slot's last user may have been of any opcode. The arguments are laid out for one copy. */
+static inline void fill(struct io_uring_sqe *sqe, const struct mrt__ring_args *args, int32_t extra_fd, uint64_t user_data)
+{
+	memcpy(sqe, args, sizeof(*args));
+	sqe->ioprio = 0;
+	sqe->user_data = user_data;
+	sqe->buf_index = args->buf_index;
+	sqe->personality = 0;
+	sqe->splice_fd_in = extra_fd;
+	sqe->addr3 = 0;
+	sqe->__pad2[0] = 0;
+}
+
+static inline void stage(struct mrt__ring *ring, const struct mrt__ring_args *args, int32_t extra_fd, uint64_t user_data)
+{
+	unsigned tail = ring->sq_tail;
+
+	fill(&ring->sqes[tail & ring->sq_mask], args, extra_fd, user_data);
+	ring->sq_tail = tail + 1;
+	/* relaxed: a gauge */
+	__atomic_store_n(&ring->stats->sq_staged, tail + 1 - ring->sq_head, __ATOMIC_RELAXED);
+}
+
+bool mrt__ring_stage(struct mrt__ring *ring, const struct mrt__ring_args *args, int32_t extra_fd, void *user)
+{
+	mrt__ring_assert_owner(ring);
+	mrt__assert_slow(user != NULL && ((uintptr_t)user & MRT__RING_KIND_MASK) == 0);
+
+	if (mrt__unlikely(staged(ring) >= ring->sq_ops_max))
+		return false;
+	stage(ring, args, extra_fd, (uintptr_t)user);
+	return true;
+}
+
+static void stage_cancel(struct mrt__ring *ring, uint64_t user_data)
+{
+	struct mrt__ring_args args = { .opcode = IORING_OP_ASYNC_CANCEL, .fd = -1, .addr = user_data };
+
+	stage(ring, &args, 0, MRT__RING_KIND_CANCEL);
+	ring->cancels++;
+}
+
+bool mrt__ring_poll_arm(struct mrt__ring *ring, enum mrt__ring_kind kind)
+{
+	struct mrt__ring_args args = {
+		.opcode = IORING_OP_POLL_ADD,
+		.fd = kind == MRT__RING_KIND_WAKE ? ring->wake_fd : ring->sentry_fd,
+		.len = IORING_POLL_ADD_MULTI,
+		.op_flags = POLLIN,
+	};
+
+#if __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
+	args.op_flags = (uint32_t)POLLIN << 16; /* the kernel reads the halves of poll32_events swapped */
+#endif
+	if (staged(ring) == ring->sq_entries)
+		return false;
+	stage(ring, &args, 0, kind);
+	ring->armed |= 1u << kind;
+	return true;
+}
+
+static void late_push(struct mrt__ring *ring, uint64_t user_data)
+{
+	unsigned max = ring->late_max ? 2 * ring->late_max : 64;
+	uint64_t *late;
+
+	if (ring->late_nr == ring->late_max) {
+		late = realloc(ring->late, max * sizeof(*late));
+		if (!late)
+			mrt__bug("no memory for a cancel while the kernel takes no submissions: it would be lost");
+		ring->late = late;
+		ring->late_max = max;
+	}
+	ring->late[ring->late_nr++] = user_data;
+}
+
+static void late_forget(struct mrt__ring *ring, const struct mrt__ring_done *done, unsigned done_nr)
+{
+	unsigned i, j, kept = 0;
+
+	for (i = 0; i < ring->late_nr; i++) {
+		for (j = 0; j < done_nr && (uintptr_t)done[j].user != ring->late[i]; j++)
+			continue;
+		if (j == done_nr)
+			ring->late[kept++] = ring->late[i];
+	}
+	ring->late_nr = kept;
+}
+
+static inline bool is_behind(const struct mrt__ring *ring)
+{
+	return mrt__unlikely(ring->late_nr != 0 || (ring->armed != MRT__RING_ARMED_ALL && !ring->draining));
+}
+
+/* Stage what could not be staged when it was due. */
+static __attribute__((cold, noinline)) void catch_up(struct mrt__ring *ring)
+{
+	if (!ring->draining) {
+		if (!(ring->armed & MRT__RING_ARMED_WAKE))
+			(void)mrt__ring_poll_arm(ring, MRT__RING_KIND_WAKE); /* no room: next time */
+		if (!(ring->armed & MRT__RING_ARMED_SENTRY))
+			(void)mrt__ring_poll_arm(ring, MRT__RING_KIND_SENTRY);
+	}
+	while (ring->late_nr && staged(ring) < ring->sq_entries)
+		stage_cancel(ring, ring->late[--ring->late_nr]);
+}
+
+void mrt__ring_cancel(struct mrt__ring *ring, void *user)
+{
+	mrt__ring_assert_owner(ring);
+
+	if (mrt__unlikely(staged(ring) == ring->sq_entries))
+		(void)mrt__ring_flush(ring); /* what matters is the room */
+	if (mrt__unlikely(staged(ring) == ring->sq_entries))
+		late_push(ring, (uintptr_t)user);
+	else
+		stage_cancel(ring, (uintptr_t)user);
+}
+
+unsigned mrt__ring_staged(const struct mrt__ring *ring)
+{
+	return staged(ring);
+}
+
+unsigned mrt__ring_space(const struct mrt__ring *ring)
+{
+	unsigned nr = staged(ring);
+
+	return nr < ring->sq_ops_max ? ring->sq_ops_max - nr : 0;
+}
+
+unsigned mrt__ring_ready(const struct mrt__ring *ring)
+{
+	/* relaxed: a count; reap acquires before it reads a CQE */
+	return atomic_load_explicit(ring->cq_ktail, memory_order_relaxed) - ring->cq_head;
+}
+
+bool mrt__ring_has_deferred(const struct mrt__ring *ring)
+{
+	/* relaxed: a hint; what it announces comes with an enter */
+	return atomic_load_explicit(ring->sq_kflags, memory_order_relaxed) & ring->deferred_mask;
+}
+
+/* Only an enter clears the flag, so looking before and after each one sees every rise. */
+static inline void note_overflow(struct mrt__ring *ring)
+{
+	/* relaxed: a count */
+	unsigned flags = atomic_load_explicit(ring->sq_kflags, memory_order_relaxed);
+	bool overflowed = flags & IORING_SQ_CQ_OVERFLOW;
+
+	if (mrt__unlikely(overflowed != ring->overflowed)) {
+		if (overflowed)
+			count(&ring->stats->cq_overflows, 1);
+		ring->overflowed = overflowed;
+	}
+}
+
+/* What an enter may say without anything being wrong: the caller reaps and comes again. */
+static __attribute__((cold, noinline)) void check_error(const struct mrt__ring *ring, int error)
+{
+	switch (error) {
+	case -EINTR:
+	case -ETIME:
+	case -EAGAIN:
+	case -EBUSY:    /* kernels up to 5.18: completions must be reaped first */
+	case -ENOMEM:
+		return;
+	case -EBADR:
+		mrt__bug("the kernel had no memory for completions and dropped some: their ops can never end");
+	case -EEXIST:
+		mrt__bug("io_uring_enter: the ring belongs to another thread");
+	default:
+		mrt__bug("io_uring_enter: error %d, descriptor %u, flags %#x, %u staged", -error, ring->enter_fd,
+			 ring->enter_flags, staged(ring));
+	}
+}
+
+/* @return SQEs that the kernel took */
+static int enter(struct mrt__ring *ring, unsigned min_complete, unsigned flags, void *arg, size_t arg_bytes)
+{
+	unsigned head;
+	int ret, taken;
+
+	mrt__assert(ring->owner == mrt__ring_thread());
+	note_overflow(ring);
+
+	/* [SQ.tail] publishes the SQEs to the kernel, which acquires it */
+	atomic_store_explicit(ring->sq_ktail, ring->sq_tail, memory_order_release);
+	ret = io_uring_enter2(ring->enter_fd, staged(ring), min_complete, flags | ring->enter_flags, arg, arg_bytes);
+	/* [SQ.head] the kernel has copied what lies below; pairs with its release */
+	head = atomic_load_explicit(ring->sq_khead, memory_order_acquire);
+
+	taken = (int)(head - ring->sq_head);
+	ring->sq_head = head;
+	count(&ring->stats->enters, 1);
+	count(&ring->stats->sqes, (unsigned)taken);
+	/* relaxed: a gauge */
+	__atomic_store_n(&ring->stats->sq_staged, staged(ring), __ATOMIC_RELAXED);
+	note_overflow(ring);
+
+	if (mrt__unlikely(ret < 0))
+		check_error(ring, ret);
+	if (is_behind(ring))
+		catch_up(ring);
+	return taken;
+}
+
+int mrt__ring_flush(struct mrt__ring *ring)
+{
+	return enter(ring, 0, IORING_ENTER_GETEVENTS, NULL, 0);
+}
+
+void mrt__ring_wait(struct mrt__ring *ring, uint64_t timeout_ns)
+{
+	struct __kernel_timespec ts;
+	struct io_uring_getevents_arg arg = { .ts = (uintptr_t)&ts };
+	unsigned flags = IORING_ENTER_GETEVENTS | ring->wait_flags;
+
+	if (timeout_ns == 0) {
+		/* A zero time-out would cost a real sleep: 17 us against 0.2. */
+		(void)mrt__ring_flush(ring); /* what stays staged the caller sees */
+		return;
+	}
+	if (timeout_ns == UINT64_MAX) {
+		(void)enter(ring, 1, flags, NULL, 0); /* the same */
+		return;
+	}
+	ts.tv_sec = (int64_t)(timeout_ns / 1000000000u);
+	ts.tv_nsec = (int64_t)(timeout_ns % 1000000000u);
+	(void)enter(ring, 1, flags | IORING_ENTER_EXT_ARG, &arg, sizeof(arg)); /* the same */
+}
+
+/* A poll of ours has fired, or has ended. */
+static bool poll_done(struct mrt__ring *ring, enum mrt__ring_kind kind, int32_t res, uint32_t flags)
+{
+	if (!(flags & IORING_CQE_F_MORE))
+		ring->armed &= ~(1u << kind);
+	if (res >= 0)
+		return true;
+	/* Out of memory or the like heals by arming again; these never do. */
+	if (!ring->draining && (res == -EINVAL || res == -EBADF))
+		mrt__bug("a ring's own poll (kind %d) ended with error %d: was its descriptor closed?", (int)kind, -res);
+	return false;
+}
+
+/*
+ * The kernel starts a period of a timerfd only when the last one has been read, so unlike the eventfd this one is
+ * read. Nothing to read: it was set anew or stopped meanwhile.
+ */
+static bool sentry_read(const struct mrt__ring *ring)
+{
+	uint64_t expirations;
+
+	return read(ring->sentry_fd, &expirations, sizeof(expirations)) == (ssize_t)sizeof(expirations);
+}
+
+/* A CQE that is none of an op. @return MRT__RING_EVENT_* */
+static __attribute__((noinline)) unsigned own_done(struct mrt__ring *ring, const struct io_uring_cqe *cqe)
+{
+	switch (cqe->user_data) {
+	case MRT__RING_KIND_WAKE:
+		return poll_done(ring, MRT__RING_KIND_WAKE, cqe->res, cqe->flags) ? MRT__RING_EVENT_WAKE : 0;
+	case MRT__RING_KIND_SENTRY:
+		if (!poll_done(ring, MRT__RING_KIND_SENTRY, cqe->res, cqe->flags) || !sentry_read(ring))
+			return 0;
+		return MRT__RING_EVENT_SENTRY;
+	case MRT__RING_KIND_CANCEL:
+		mrt__assert(ring->cancels > 0);
+		ring->cancels--;
+		return 0;
+	default:
+		mrt__bug("a completion names nothing of ours: user_data %#llx, res %d",
+			 (unsigned long long)cqe->user_data, cqe->res);
+	}
+}
+
+unsigned mrt__ring_reap(struct mrt__ring *ring, struct mrt__ring_done *done, unsigned max, unsigned *ret_events)
+{
+	const struct io_uring_cqe *cqe;
+	unsigned head = ring->cq_head, nr = 0, tail;
+
+	mrt__ring_assert_owner(ring);
+
+	/* [CQ.tail] CQEs below it are filled; pairs with the kernel's release */
+	tail = atomic_load_explicit(ring->cq_ktail, memory_order_acquire);
+	for (; head != tail; head++) {
+		cqe = &ring->cqes[head & ring->cq_mask];
+		if (mrt__unlikely(cqe->user_data & MRT__RING_KIND_MASK)) {
+			*ret_events |= own_done(ring, cqe);
+			continue;
+		}
+		if (nr == max)
+			break;
+		memcpy(&done[nr++], cqe, sizeof(done[0]));
+	}
+	if (head != ring->cq_head) {
+		count(&ring->stats->cqes, head - ring->cq_head);
+		ring->cq_head = head;
+		/* [CQ.head] gives the slots back, after their CQEs were read; pairs with the kernel's acquire */
+		atomic_store_explicit(ring->cq_khead, head, memory_order_release);
+	}
+	if (is_behind(ring)) {
+		late_forget(ring, done, nr);
+		catch_up(ring);
+	}
+	return nr;
+}
+
+void mrt__ring_wake(struct mrt__ring *ring)
+{
+	static const uint64_t one = 1;
+	int saved = errno; /* a signal handler's caller may be about to read it */
+
+	/* Fails only if the counter is full, and then it is readable: the poll is a level. */
+	if (write(ring->wake_fd, &one, sizeof(one)) < 0)
+		errno = saved;
+}

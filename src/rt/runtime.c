@@ -1,0 +1,806 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The runtime: composes rings, workers, the blocking pool and the statistics; starts and stops the threads.
+ *
+ * Start. Rings are created here, disabled, so that what is missing shows in mrt_runtime_create(); each worker enables
+ * its own and reports; if one cannot, all leave and the whole start fails.
+ *
+ * Shutdown, in phases (docs/architecture.md): (1) closing: spawns are refused, the pool takes no more calls, every
+ * worker aborts the tasks of its heap; (2) draining: workers go on until every task has ended, which means that every op
+ * has been collected; (3) stopping: the worker that sees the last end wakes the others, each drains its own ring and
+ * leaves; (4) the pool's threads are joined; (5) memory is freed. A limit may pass in 2 or 4: then nothing is freed,
+ * what holds it up is named, and shutdown may be called again.
+ */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+#include <martlet/runtime.h>
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/assert.h"
+#include "base/clock.h"
+#include "blocking/pool.h"
+#include "ring/ring.h"
+#include "rt/fork.h"
+#include "sched/sched.h"
+#include "sched/worker.h"
+
+#define NAME_BYTES 16
+#define WHY_BYTES 512
+#define REPORT_WAIT_NS (200 * MRT__NS_PER_MS)
+
+enum phase {
+	PHASE_STARTING,
+	PHASE_RUNNING,          /* start succeeded: workers go to work */
+	PHASE_FAILED,           /* start failed: workers leave */
+};
+
+struct mrt_runtime {
+	struct mrt__sched sched;        /* first: see mrt_spawn() */
+	struct mrt__fork_link fork;
+	char name[NAME_BYTES];
+	unsigned rings_nr, workers_made, threads_nr;
+	struct mrt__ring **rings;
+	pthread_t *threads;
+	bool floats;
+
+	pthread_mutex_t lock;           /* of what follows */
+	pthread_cond_t changed;
+	enum phase phase;
+	unsigned enabled_nr;            /* workers that have reported */
+	int start_err;                  /* the first failure among them */
+	unsigned left_nr;               /* workers that have left their loop */
+	unsigned joined_nr;
+	int drain_err;                  /* a ring that could not be drained: leak it */
+
+	/* current-thread: tid of the thread that drives it, 0: nobody has yet */
+	_Atomic int owner_tid;
+	bool stopped;                   /* current-thread: its worker has left its loop */
+};
+_Static_assert(offsetof(struct mrt_runtime, sched) == 0, "mrt_spawn() casts");
+
+/* ---- options ---- */
+
+void mrt_runtime_opts_init(struct mrt_runtime_opts *opts)
+{
+	memset(opts, 0, sizeof(*opts));
+	opts->size = sizeof(*opts);
+}
+
+static uint32_t round_up_pow2(uint32_t n)
+{
+	uint32_t p = 1;
+
+	while (p < n)
+		p <<= 1;
+	return p;
+}
+
+static int copy_opts(const struct mrt_runtime_opts *opts, struct mrt_runtime_opts *ret)
+{
+	const unsigned char *bytes = (const unsigned char *)opts;
+	size_t i;
+
+	mrt_runtime_opts_init(ret);
+	if (!opts)
+		return 0;
+	if (opts->size == 0)
+		return -EINVAL;
+	for (i = sizeof(*ret); i < opts->size; i++)
+		if (bytes[i])
+			return -E2BIG;
+	memcpy(ret, opts, mrt__min(opts->size, sizeof(*ret)));
+	return 0;
+}
+
+__attribute__((format(printf, 2, 3)))
+static void say(const struct mrt_runtime_opts *o, const char *fmt, ...)
+{
+	char sentence[WHY_BYTES];
+	va_list ap;
+
+	if (!o->log)
+		return;
+	va_start(ap, fmt);
+	(void)vsnprintf(sentence, sizeof(sentence), fmt, ap); /* cut to fit */
+	va_end(ap);
+	o->log(MRT_LOG_ERROR, sentence, o->log_ctx);
+}
+
+/* One option's range; 0 was replaced by the default before. */
+static int check_range(const struct mrt_runtime_opts *o, const char *name, uint64_t value, uint64_t min, uint64_t max)
+{
+	if (value >= min && value <= max)
+		return 0;
+	say(o, "option %s is %llu: it must be %llu..%llu", name, (unsigned long long)value, (unsigned long long)min,
+	    (unsigned long long)max);
+	return -EINVAL;
+}
+
+static int check_cpus(const struct mrt_runtime_opts *o)
+{
+	uint32_t i;
+
+	if (o->cpus_nr > 0 && !o->cpus) {
+		say(o, "option cpus_nr is %u but cpus is NULL", o->cpus_nr);
+		return -EINVAL;
+	}
+	for (i = 0; i < o->cpus_nr; i++) {
+		if (o->cpus[i] >= 0 && o->cpus[i] < CPU_SETSIZE)
+			continue;
+		say(o, "option cpus[%u] is %d: not a CPU number", i, o->cpus[i]);
+		return -EINVAL;
+	}
+	return 0;
+}
+
+static int fill_defaults(struct mrt_runtime_opts *o, unsigned cpus_allowed)
+{
+	const uint32_t flags = MRT_RUNTIME_FLOAT | MRT_RUNTIME_TUNE_INJECT | MRT_RUNTIME_TUNE_EVENTS |
+			       MRT_RUNTIME_COOP_TASKRUN | MRT_RUNTIME_PLAIN_RINGS;
+	bool single = o->flavour == MRT_FLAVOUR_CURRENT_THREAD;
+
+	if (o->flags & ~flags) {
+		say(o, "option flags has unknown bits %#x", o->flags & ~flags);
+		return -EINVAL;
+	}
+	if (o->workers_nr == 0)
+		o->workers_nr = single ? 1 : o->cpus_nr ? o->cpus_nr : cpus_allowed;
+	if (o->sq_entries == 0)
+		o->sq_entries = 256;
+	if (check_range(o, "flavour", o->flavour, 0, 1) || check_cpus(o) ||
+	    check_range(o, "workers_nr", o->workers_nr, 1, single ? 1 : MRT__WORKERS_MAX) ||
+	    check_range(o, "sq_entries", o->sq_entries, 1, 32768))
+		return -EINVAL;
+	o->sq_entries = mrt__max(round_up_pow2(o->sq_entries), 8u); /* two are kept back for cancels and wakes */
+	if (o->cq_entries == 0)
+		o->cq_entries = mrt__min(8 * o->sq_entries, 65536u);
+	if (o->inject_interval == 0)
+		o->inject_interval = MRT__INTERVAL_DEFAULT;
+	if (o->event_interval == 0)
+		o->event_interval = MRT__INTERVAL_DEFAULT;
+	if (o->blocking_threads_max == 0)
+		o->blocking_threads_max = 512;
+	if (check_range(o, "cq_entries", o->cq_entries, 2, 65536) ||
+	    check_range(o, "inject_interval", o->inject_interval, 1, MRT__INTERVAL_MAX) ||
+	    check_range(o, "event_interval", o->event_interval, 1, MRT__INTERVAL_MAX) ||
+	    check_range(o, "blocking_threads_max", o->blocking_threads_max, 1, 65536))
+		return -EINVAL;
+	o->cq_entries = mrt__max(round_up_pow2(o->cq_entries), o->sq_entries);
+	if (o->seed == 0)
+		o->seed = mrt__clock_now();
+	return 0;
+}
+
+/* ---- a worker's thread ---- */
+
+static void pin_self(struct mrt__worker *w)
+{
+	cpu_set_t set;
+	int err;
+
+	if (w->cpu < 0)
+		return;
+	CPU_ZERO(&set);
+	CPU_SET((unsigned)w->cpu, &set);
+	err = pthread_setaffinity_np(pthread_self(), sizeof(set), &set);
+	if (err) {
+		mrt__sched_log(w->sched, MRT_LOG_WARN, "worker %u could not be pinned to CPU %d (%s): it floats", w->index,
+			       w->cpu, strerrordesc_np(err));
+		w->cpu = -1;
+		mrt__stat_set(&w->stats->cpu, -1);
+	}
+}
+
+/* What the thread that runs a worker needs, whoever made it. */
+static int enter_worker(struct mrt__worker *w)
+{
+	mrt__worker_self = w;
+	mrt__stat_set(&w->stats->tid, (int32_t)syscall(SYS_gettid));
+	return mrt__ring_enable(w->ring, w->cpu);
+}
+
+/* Report, and wait for the verdict. @return true: go to work */
+static bool report_start(struct mrt_runtime *rt, int err)
+{
+	bool go;
+
+	pthread_mutex_lock(&rt->lock);
+	rt->enabled_nr++;
+	if (err && !rt->start_err)
+		rt->start_err = err;
+	pthread_cond_broadcast(&rt->changed);
+	while (rt->phase == PHASE_STARTING)
+		pthread_cond_wait(&rt->changed, &rt->lock);
+	go = rt->phase == PHASE_RUNNING;
+	pthread_mutex_unlock(&rt->lock);
+	return go;
+}
+
+static void leave_worker(struct mrt_runtime *rt, struct mrt__worker *w, bool enabled)
+{
+	int err = enabled ? mrt__ring_drain(w->ring) : 0;
+
+	mrt__stat_set(&w->stats->state, MRT_WORKER_STOPPED);
+	mrt__worker_self = NULL;
+	pthread_mutex_lock(&rt->lock);
+	rt->left_nr++;
+	if (err)
+		rt->drain_err = err;
+	pthread_cond_broadcast(&rt->changed);
+	pthread_mutex_unlock(&rt->lock);
+}
+
+static void *worker_main(void *arg)
+{
+	struct mrt__worker *w = arg;
+	struct mrt_runtime *rt = mrt__container_of(w->sched, struct mrt_runtime, sched);
+	char name[NAME_BYTES + 16];
+	bool stop = false;
+	int err;
+
+	(void)snprintf(name, sizeof(name), "%.9s-w%u", rt->name, w->index);
+	name[NAME_BYTES - 1] = '\0';
+	(void)pthread_setname_np(pthread_self(), name); /* a wrong name harms nobody */
+	(void)prctl(PR_SET_TIMERSLACK, 1UL); /* the default rounds waits by 50 us; without it they are only later */
+	pin_self(w);
+	err = enter_worker(w);
+	if (!report_start(rt, err)) {
+		leave_worker(rt, w, err == 0);
+		return NULL;
+	}
+	mrt__stat_set(&w->stats->state, MRT_WORKER_RUNNING);
+	while (!stop) {
+		switch (mrt__worker_tick(w)) {
+		case MRT__TICK_RAN:
+			break;
+		case MRT__TICK_PARK:
+			mrt__worker_park(w);
+			break;
+		case MRT__TICK_STOP:
+			stop = true;
+			break;
+		}
+	}
+	leave_worker(rt, w, true);
+	return NULL;
+}
+
+/* ---- create ---- */
+
+static int allowed_cpus(int *ret_cpus, unsigned max)
+{
+	cpu_set_t set;
+	unsigned nr = 0;
+	int cpu;
+
+	if (sched_getaffinity(0, sizeof(set), &set))
+		return -errno;
+	for (cpu = 0; cpu < CPU_SETSIZE && nr < max; cpu++)
+		if (CPU_ISSET((unsigned)cpu, &set))
+			ret_cpus[nr++] = cpu;
+	return (int)nr;
+}
+
+static uint32_t ring_tier(const struct mrt_runtime_opts *o)
+{
+	return o->flags & MRT_RUNTIME_PLAIN_RINGS ? 2 : o->flags & MRT_RUNTIME_COOP_TASKRUN ? 1 : 0;
+}
+
+static int make_rings(struct mrt_runtime *rt, const struct mrt_runtime_opts *o)
+{
+	char why[WHY_BYTES] = "";
+	int err;
+
+	for (; rt->rings_nr < o->workers_nr; rt->rings_nr++) {
+		struct mrt__ring_opts ro = { .sq_entries = o->sq_entries, .cq_entries = o->cq_entries,
+					     .tier = ring_tier(o), .stats = &rt->sched.stats[rt->rings_nr] };
+
+		err = mrt__ring_create(&ro, &rt->rings[rt->rings_nr], why, sizeof(why));
+		if (err) {
+			say(o, "ring %u of %u: %s", rt->rings_nr + 1, o->workers_nr, why);
+			return err;
+		}
+	}
+	return 0;
+}
+
+static int make_workers(struct mrt_runtime *rt, const struct mrt_runtime_opts *o, const int *cpus, unsigned cpus_nr)
+{
+	struct mrt__sched *s = &rt->sched;
+	bool pin = !(o->flags & MRT_RUNTIME_FLOAT) && !s->current_thread && cpus_nr > 0;
+	int err;
+
+	for (; rt->workers_made < s->workers_nr; rt->workers_made++) {
+		unsigned i = rt->workers_made;
+		struct mrt_ring_report report;
+		struct mrt__worker_opts wo = { .sched = s, .ring = rt->rings[i], .index = i,
+					       .cpu = pin ? cpus[i % cpus_nr] : -1,
+					       .seed = o->seed + i * UINT64_C(0x9e3779b97f4a7c15) };
+
+		mrt__ring_report(rt->rings[i], &report);
+		wo.cq_entries = report.cq_entries;
+		err = mrt__worker_create(&wo, &s->workers[i]);
+		if (err)
+			return err;
+	}
+	return 0;
+}
+
+/* Threads start with all signals blocked: signals are the application's. */
+static int start_threads(struct mrt_runtime *rt, const struct mrt_runtime_opts *o)
+{
+	sigset_t all, old;
+	int err = 0;
+
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &old);
+	for (; rt->threads_nr < rt->sched.workers_nr; rt->threads_nr++) {
+		err = pthread_create(&rt->threads[rt->threads_nr], NULL, worker_main,
+				     rt->sched.workers[rt->threads_nr]);
+		if (err) {
+			say(o, "worker thread %u could not be started: %s", rt->threads_nr, strerrordesc_np(err));
+			break;
+		}
+	}
+	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	pthread_mutex_lock(&rt->lock);
+	while (rt->enabled_nr < rt->threads_nr)
+		pthread_cond_wait(&rt->changed, &rt->lock);
+	if (!err && rt->start_err) {
+		err = -rt->start_err;
+		say(o, "a worker could not enable its ring: %s", strerrordesc_np(err));
+	}
+	rt->phase = err ? PHASE_FAILED : PHASE_RUNNING;
+	pthread_cond_broadcast(&rt->changed);
+	pthread_mutex_unlock(&rt->lock);
+	return -err;
+}
+
+static void init_sched(struct mrt_runtime *rt, const struct mrt_runtime_opts *o)
+{
+	struct mrt__sched *s = &rt->sched;
+	unsigned i;
+
+	s->workers_nr = o->workers_nr;
+	s->current_thread = o->flavour == MRT_FLAVOUR_CURRENT_THREAD;
+	s->tune_inject = o->flags & MRT_RUNTIME_TUNE_INJECT;
+	s->tune_events = o->flags & MRT_RUNTIME_TUNE_EVENTS;
+	s->inject_interval = o->inject_interval;
+	s->event_interval = o->event_interval;
+	s->log = o->log;
+	s->log_ctx = o->log_ctx;
+	mrt__inject_init(&s->inject);
+	for (i = 0; i < MRT__OUTSIDE_HEAPS_NR; i++) {
+		pthread_mutex_init(&s->outside[i].lock, NULL);
+		mrt__heap_init(&s->outside[i].heap);
+	}
+}
+
+static int init_cond(struct mrt_runtime *rt)
+{
+	pthread_condattr_t attr;
+
+	pthread_mutex_init(&rt->lock, NULL);
+	pthread_condattr_init(&attr);
+	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+	pthread_cond_init(&rt->changed, &attr);
+	pthread_condattr_destroy(&attr);
+	return 0;
+}
+
+static void abandon(struct mrt__fork_link *link)
+{
+	struct mrt_runtime *rt = mrt__container_of(link, struct mrt_runtime, fork);
+	unsigned i;
+
+	for (i = 0; i < rt->rings_nr; i++)
+		mrt__ring_abandon(rt->rings[i]);
+}
+
+/* Free a runtime whose threads have all been joined (or never started). */
+static void free_runtime(struct mrt_runtime *rt)
+{
+	struct mrt__sched *s = &rt->sched;
+	unsigned i;
+
+	mrt__fork_remove(&rt->fork);
+	mrt__pool_destroy(s->pool);
+	for (i = 0; i < rt->workers_made; i++)
+		mrt__worker_destroy(s->workers[i]);
+	for (i = 0; i < rt->rings_nr; i++)
+		mrt__ring_destroy(rt->rings[i]);
+	for (i = 0; i < MRT__OUTSIDE_HEAPS_NR; i++) {
+		mrt__heap_fini(&s->outside[i].heap);
+		pthread_mutex_destroy(&s->outside[i].lock);
+	}
+	mrt__idle_fini(&s->idle);
+	if (s->stats)
+		mrt__stats_destroy(s->stats, s->workers_nr);
+	pthread_cond_destroy(&rt->changed);
+	pthread_mutex_destroy(&rt->lock);
+	free(s->workers);
+	free(rt->rings);
+	free(rt->threads);
+	free(rt);
+}
+
+static void join_threads(struct mrt_runtime *rt)
+{
+	for (; rt->joined_nr < rt->threads_nr; rt->joined_nr++)
+		(void)pthread_join(rt->threads[rt->joined_nr], NULL); /* ours, and joined once */
+}
+
+static int alloc_parts(struct mrt_runtime *rt)
+{
+	struct mrt__sched *s = &rt->sched;
+
+	s->workers = calloc(s->workers_nr, sizeof(struct mrt__worker *));
+	rt->rings = calloc(s->workers_nr, sizeof(struct mrt__ring *));
+	rt->threads = calloc(s->workers_nr, sizeof(pthread_t));
+	s->stats = mrt__stats_create(s->workers_nr);
+	if (!s->workers || !rt->rings || !rt->threads || !s->stats)
+		return -ENOMEM;
+	return mrt__idle_init(&s->idle, s->workers_nr);
+}
+
+static int build(struct mrt_runtime *rt, const struct mrt_runtime_opts *o, const int *cpus, unsigned cpus_nr)
+{
+	struct mrt__pool_opts po = { .threads_max = o->blocking_threads_max, .queue_max = o->blocking_queue_max,
+				     .keep_alive_ns = o->blocking_keep_alive_ns, .name = rt->name };
+	int err = alloc_parts(rt);
+
+	if (!err)
+		err = make_rings(rt, o);
+	if (!err)
+		err = make_workers(rt, o, cpus, cpus_nr);
+	if (!err)
+		err = mrt__pool_create(&po, &rt->sched.pool);
+	if (!err)
+		err = mrt__fork_add(&rt->fork);
+	if (!err && !rt->sched.current_thread)
+		err = start_threads(rt, o);
+	return err;
+}
+
+int mrt_runtime_create(const struct mrt_runtime_opts *opts, struct mrt_runtime **ret_rt)
+{
+	int cpus[CPU_SETSIZE], cpus_nr, err;
+	struct mrt_runtime_opts o;
+	struct mrt_runtime *rt;
+
+	if (mrt__sched_is_forked())
+		return -ECHILD;
+	if (mrt__worker_self)
+		return -EDEADLK;
+	err = copy_opts(opts, &o);
+	if (err)
+		return err;
+	cpus_nr = allowed_cpus(cpus, CPU_SETSIZE);
+	err = fill_defaults(&o, cpus_nr > 0 ? (unsigned)cpus_nr : 1);
+	if (err)
+		return err;
+	rt = aligned_alloc(MRT__CACHE_PAIR, (sizeof(*rt) + MRT__CACHE_PAIR - 1) & ~(size_t)(MRT__CACHE_PAIR - 1));
+	if (!rt)
+		return -ENOMEM;
+	memset(rt, 0, sizeof(*rt));
+	rt->fork.abandon = abandon;
+	(void)snprintf(rt->name, sizeof(rt->name), "%s", o.name ? o.name : "mrt"); /* cut to fit */
+	init_cond(rt);
+	init_sched(rt, &o);
+	err = o.cpus_nr ? build(rt, &o, o.cpus, o.cpus_nr) : build(rt, &o, cpus, cpus_nr > 0 ? (unsigned)cpus_nr : 0);
+	if (err) {
+		join_threads(rt);
+		free_runtime(rt);
+		return err;
+	}
+	*ret_rt = rt;
+	return 0;
+}
+
+/* ---- drive a current-thread runtime ---- */
+
+/* Become the owner, or check that we are. */
+static int claim(struct mrt_runtime *rt)
+{
+	int tid = (int)syscall(SYS_gettid), none = 0, err;
+
+	/* relaxed: the owner compares with itself; another thread only learns that it is not */
+	if (atomic_compare_exchange_strong_explicit(&rt->owner_tid, &none, tid, memory_order_relaxed,
+						    memory_order_relaxed)) {
+		err = enter_worker(rt->sched.workers[0]);
+		mrt__worker_self = NULL;
+		if (err)
+			/* relaxed: as above */
+			atomic_store_explicit(&rt->owner_tid, 0, memory_order_relaxed);
+		return err;
+	}
+	return none == tid ? 0 : -EXDEV;
+}
+
+/* Park, but not beyond the deadline. */
+static void park_until(struct mrt__worker *w, uint64_t deadline_ns)
+{
+	uint64_t timeout_ns, now;
+
+	if (!mrt__worker_park_begin(w, &timeout_ns))
+		return;
+	if (deadline_ns != UINT64_MAX) {
+		now = mrt__clock_now();
+		timeout_ns = mrt__min(timeout_ns, deadline_ns > now ? deadline_ns - now : 0);
+	}
+	mrt__ring_wait(w->ring, timeout_ns);
+	mrt__worker_park_end(w);
+}
+
+/* Run until `root` has ended (NULL: until the runtime stops) or the deadline. @return true: that happened */
+static bool drive(struct mrt_runtime *rt, const struct mrt_task *root, uint64_t deadline_ns)
+{
+	struct mrt__worker *w = rt->sched.workers[0];
+	int slack = prctl(PR_GET_TIMERSLACK);
+	bool done = false;
+
+	mrt__worker_self = w;
+	(void)prctl(PR_SET_TIMERSLACK, 1UL); /* without it waits are only a little later */
+	mrt__stat_set(&w->stats->state, MRT_WORKER_RUNNING);
+	while (!done) {
+		enum mrt__tick tick;
+
+		if (root && mrt_task_is_finished(root))
+			break;
+		tick = mrt__worker_tick(w);
+		if (tick == MRT__TICK_STOP)
+			done = true;
+		else if (deadline_ns != UINT64_MAX && mrt__clock_now() >= deadline_ns)
+			break;
+		else if (tick == MRT__TICK_PARK)
+			park_until(w, deadline_ns);
+	}
+	if (slack > 0)
+		(void)prctl(PR_SET_TIMERSLACK, (unsigned long)slack); /* the caller's thread, as it was */
+	mrt__worker_self = NULL;
+	return done || (root && mrt_task_is_finished(root));
+}
+
+/* ---- block_on ---- */
+
+int mrt_block_on(struct mrt_runtime *rt, mrt_poll_fn fn, void *frame, size_t frame_bytes, int64_t *ret_result)
+{
+	struct mrt__spawn sp = { .fn = fn, .frame = frame, .frame_bytes = frame_bytes };
+	struct mrt_task *root;
+	int64_t result;
+	int err;
+
+	if (mrt__sched_is_forked())
+		return -ECHILD;
+	if (mrt__worker_self)
+		return -EDEADLK;
+	if (rt->sched.current_thread) {
+		err = claim(rt);
+		if (err)
+			return err;
+	}
+	err = mrt__task_spawn(&rt->sched, &sp, &root);
+	if (err)
+		return err;
+	mrt__task_ref(root); /* its frame is read after the join */
+	if (rt->sched.current_thread)
+		(void)drive(rt, root, UINT64_MAX); /* returns when root has ended */
+	err = mrt_task_join_wait(root, &result);
+	mrt__assert(err == 0);
+	if (frame && frame_bytes)
+		memcpy(frame, mrt__task_frame(root), frame_bytes);
+	mrt__task_unref(root);
+	if (ret_result)
+		*ret_result = result;
+	return 0;
+}
+
+/* ---- shutdown ---- */
+
+static struct timespec to_timespec(uint64_t ns)
+{
+	struct timespec ts = { .tv_sec = (time_t)(ns / MRT__NS_PER_SEC), .tv_nsec = (long)(ns % MRT__NS_PER_SEC) };
+
+	return ts;
+}
+
+/* @return true: all workers have left their loops */
+static bool wait_workers(struct mrt_runtime *rt, uint64_t deadline_ns)
+{
+	struct timespec ts = to_timespec(deadline_ns);
+	bool all;
+
+	pthread_mutex_lock(&rt->lock);
+	while (rt->left_nr < rt->threads_nr) {
+		if (deadline_ns == UINT64_MAX)
+			pthread_cond_wait(&rt->changed, &rt->lock);
+		else if (pthread_cond_timedwait(&rt->changed, &rt->lock, &ts) == ETIMEDOUT)
+			break;
+	}
+	all = rt->left_nr == rt->threads_nr;
+	pthread_mutex_unlock(&rt->lock);
+	return all;
+}
+
+static void name_stuck(struct mrt_runtime *rt, struct mrt__worker *w)
+{
+	uint64_t fn = mrt__stat_get(&w->stats->poll_fn);
+	Dl_info info;
+	const char *symbol = "?";
+
+	if (fn && dladdr((void *)(uintptr_t)fn, &info) && info.dli_sname)
+		symbol = info.dli_sname;
+	mrt__sched_log(&rt->sched, MRT_LOG_WARN, "worker %u does not answer: it is in poll function %s (%#llx)", w->index,
+		       symbol, (unsigned long long)fn);
+}
+
+/* The limit has passed: let the workers say what their tasks wait for, and name those that do not answer. */
+static void report_holdups(struct mrt_runtime *rt)
+{
+	struct mrt__sched *s = &rt->sched;
+	uint64_t until = mrt__clock_now() + REPORT_WAIT_NS;
+	struct timespec pause = { .tv_nsec = 1000000 };
+	unsigned i;
+
+	mrt__sched_log(s, MRT_LOG_WARN, "shutdown is late: %llu tasks have not ended",
+		       (unsigned long long)mrt__sched_tasks_alive(s));
+	for (i = 0; i < s->workers_nr; i++) {
+		/* [WORKER.report.ask] by the wake */
+		atomic_store_explicit(&s->workers[i]->report, true, memory_order_release);
+		mrt__sched_wake(s->workers[i]);
+	}
+	if (s->current_thread) {
+		(void)drive(rt, NULL, mrt__clock_now()); /* one tick on this very thread answers */
+		return;
+	}
+	for (i = 0; i < s->workers_nr; i++) {
+		/* [WORKER.report.done] acquire: its sentences are out */
+		while (atomic_load_explicit(&s->workers[i]->report, memory_order_acquire) && mrt__clock_now() < until)
+			(void)nanosleep(&pause, NULL); /* bounded by `until` */
+		if (atomic_load_explicit(&s->workers[i]->report, memory_order_relaxed))
+			name_stuck(rt, s->workers[i]);
+	}
+}
+
+static int stop_current_thread(struct mrt_runtime *rt, uint64_t deadline_ns)
+{
+	struct mrt__worker *w = rt->sched.workers[0];
+	int err;
+
+	if (rt->stopped)
+		return 0;
+	err = claim(rt);
+	if (err)
+		return err;
+	if (!drive(rt, NULL, deadline_ns)) {
+		report_holdups(rt);
+		return -ETIMEDOUT;
+	}
+	mrt__worker_self = w;
+	rt->drain_err = mrt__ring_drain(w->ring);
+	mrt__worker_self = NULL;
+	mrt__stat_set(&w->stats->state, MRT_WORKER_STOPPED);
+	rt->stopped = true;
+	return 0;
+}
+
+int mrt_runtime_shutdown_wait(struct mrt_runtime *rt, uint64_t timeout_ns)
+{
+	uint64_t deadline_ns;
+	uint32_t running = 0;
+	int err = 0;
+
+	if (mrt__sched_is_forked())
+		return -ECHILD;
+	if (mrt__worker_self)
+		return -EDEADLK;
+	deadline_ns = mrt__clock_add(mrt__clock_now(), timeout_ns);
+	mrt__sched_close(&rt->sched);
+	mrt__pool_shutdown(rt->sched.pool);
+	if (rt->sched.current_thread) {
+		err = stop_current_thread(rt, deadline_ns);
+	} else if (!wait_workers(rt, deadline_ns)) {
+		report_holdups(rt);
+		err = -ETIMEDOUT;
+	} else {
+		join_threads(rt);
+	}
+	if (err)
+		return err;
+	err = mrt__pool_join_wait(rt->sched.pool, deadline_ns, &running);
+	if (err)
+		mrt__sched_log(&rt->sched, MRT_LOG_WARN, "shutdown is late: %u blocking calls are still running", running);
+	return err;
+}
+
+void mrt_runtime_destroy(struct mrt_runtime *rt)
+{
+	int err;
+
+	if (!rt || mrt__sched_is_forked())
+		return;
+	err = mrt_runtime_shutdown_wait(rt, UINT64_MAX);
+	if (err) {
+		mrt__sched_log(&rt->sched, MRT_LOG_ERROR, "mrt_runtime_destroy: %s; the runtime stays alive",
+			       strerrordesc_np(-err));
+		return;
+	}
+	if (rt->drain_err) {
+		mrt__sched_log(&rt->sched, MRT_LOG_ERROR,
+			       "a ring still holds requests of the kernel's: the runtime's memory is not freed");
+		return;
+	}
+	free_runtime(rt);
+}
+
+/* ---- views ---- */
+
+unsigned mrt_runtime_workers_nr(const struct mrt_runtime *rt)
+{
+	return rt->sched.workers_nr;
+}
+
+struct mrt_runtime *mrt_runtime_self(void)
+{
+	struct mrt__worker *w = mrt__worker_self;
+
+	return w && w->task ? mrt__container_of(w->sched, struct mrt_runtime, sched) : NULL;
+}
+
+int mrt_runtime_ring_report(const struct mrt_runtime *rt, struct mrt_ring_report *ret_report)
+{
+	if (!rt || !ret_report)
+		return -EINVAL;
+	mrt__ring_report(rt->rings[0], ret_report);
+	return 0;
+}
+
+int mrt_stats_get(const struct mrt_runtime *rt, unsigned worker, struct mrt_worker_stats *ret_stats)
+{
+	if (!rt || worker >= rt->sched.workers_nr)
+		return -EINVAL;
+	mrt__stats_copy(&rt->sched.stats[worker], ret_stats);
+	if (ret_stats->poll_fn && ret_stats->state == MRT_WORKER_RUNNING)
+		ret_stats->state = MRT_WORKER_POLLING;
+	return 0;
+}
+
+int mrt_stats_global_get(struct mrt_runtime *rt, struct mrt_global_stats *ret_stats)
+{
+	struct mrt__pool_stats pool;
+	unsigned i;
+
+	if (!rt)
+		return -EINVAL;
+	memset(ret_stats, 0, sizeof(*ret_stats));
+	ret_stats->inject_depth = mrt__inject_len(&rt->sched.inject);
+	ret_stats->tasks_alive = mrt__sched_tasks_alive(&rt->sched);
+	mrt__pool_stats_get(rt->sched.pool, &pool);
+	ret_stats->blocking_threads = pool.threads;
+	ret_stats->blocking_idle = pool.idle;
+	ret_stats->blocking_queued = pool.queued;
+	for (i = 0; i < MRT__OUTSIDE_HEAPS_NR; i++)
+		ret_stats->spawns_outside += mrt__stat_get(&rt->sched.outside[i].spawns);
+	/* relaxed: a count */
+	ret_stats->remote_wakes = atomic_load_explicit(&rt->sched.remote_wakes, memory_order_relaxed);
+	return 0;
+}
+
+const char *mrt_version(void)
+{
+	return MRT_VERSION;
+}

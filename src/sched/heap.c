@@ -1,0 +1,350 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Slabs for task cells.
+ *
+ * A slab is 64 KiB, aligned to 64 KiB, its header in front. It is in its class's `partial` list exactly while it has a
+ * free cell (on its free list, or never used yet). Others push freed cells on heap->remote; the owner sorts them into
+ * their slabs when a class runs dry, before it asks for a new slab. Rejected: a stack per slab (a full slab's frees would
+ * go unseen until somebody visits it), and malloc (its aligned allocation cost Tokio a factor of four per spawn).
+ *
+ * AddressSanitizer: free cells are poisoned, all but their first words, so that a frame used after its task is found.
+ */
+#include "sched/heap.h"
+
+#include <stdbool.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "base/assert.h"
+#include "probe/stat.h"
+
+#if MRT__ASAN
+#include <sanitizer/asan_interface.h>
+#define POISON(cell, bytes) ASAN_POISON_MEMORY_REGION((char *)(cell) + sizeof(struct mrt__heap_cell), \
+						      (bytes) - sizeof(struct mrt__heap_cell))
+#define UNPOISON(cell, bytes) ASAN_UNPOISON_MEMORY_REGION((cell), (bytes))
+#else
+#define POISON(cell, bytes) ((void)0)
+#define UNPOISON(cell, bytes) ((void)0)
+#endif
+
+struct mrt__slab {
+	struct mrt__heap *heap;
+	struct mrt__slab *next, **pprev;        /* heap->slabs */
+	struct mrt__slab *partial_next, **partial_pprev;        /* NULL pprev: not in the list */
+	struct mrt__heap_cell *free;
+	uint32_t cell_bytes;
+	uint32_t cells_nr;
+	uint32_t used_nr;       /* cells handed out at least once: the ones before it are initialised */
+	uint32_t live_nr;       /* cells handed out and not (yet) seen freed */
+	uint32_t class_idx;
+	size_t map_bytes;       /* a mapping of its own; 0: part of a chunk */
+};
+_Static_assert(sizeof(struct mrt__slab) <= MRT__SLAB_HEADER_BYTES, "the header has its room");
+
+struct mrt__heap_chunk {
+	struct mrt__heap_chunk *next;
+	void *base;
+	size_t bytes;
+};
+
+static struct mrt__slab *slab_of(const void *cell)
+{
+	return (struct mrt__slab *)((uintptr_t)cell & ~(MRT__SLAB_BYTES - 1));
+}
+
+static void *cell_at(struct mrt__slab *slab, uint32_t i)
+{
+	return (char *)slab + MRT__SLAB_HEADER_BYTES + (size_t)i * slab->cell_bytes;
+}
+
+static unsigned class_of(size_t bytes)
+{
+	if (bytes <= MRT__HEAP_FINE_MAX)
+		return (unsigned)((bytes + MRT__HEAP_FINE_STEP - 1) / MRT__HEAP_FINE_STEP) - 1;
+	return MRT__HEAP_FINE_MAX / MRT__HEAP_FINE_STEP - 1 +
+	       (unsigned)((bytes - MRT__HEAP_FINE_MAX + MRT__HEAP_COARSE_STEP - 1) / MRT__HEAP_COARSE_STEP);
+}
+
+static uint32_t class_bytes(unsigned class_idx)
+{
+	const unsigned fine_nr = MRT__HEAP_FINE_MAX / MRT__HEAP_FINE_STEP;
+
+	if (class_idx < fine_nr)
+		return (class_idx + 1) * MRT__HEAP_FINE_STEP;
+	return MRT__HEAP_FINE_MAX + (class_idx - fine_nr + 1) * MRT__HEAP_COARSE_STEP;
+}
+
+/* Memory aligned to a slab; the ends that alignment leaves over are unmapped. */
+static void *map_aligned(size_t bytes)
+{
+	size_t total = bytes + MRT__SLAB_BYTES, head;
+	char *p = mmap(NULL, total, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+
+	if (p == MAP_FAILED)
+		return NULL;
+	head = -(uintptr_t)p & (MRT__SLAB_BYTES - 1);
+	if (head)
+		(void)munmap(p, head);  /* cannot fail: our own pages */
+	if (total - head - bytes)
+		(void)munmap(p + head + bytes, total - head - bytes);   /* likewise */
+	return p + head;
+}
+
+static void partial_add(struct mrt__heap *heap, struct mrt__slab *slab)
+{
+	struct mrt__slab **list = &heap->classes[slab->class_idx].partial;
+
+	slab->partial_next = *list;
+	slab->partial_pprev = list;
+	if (*list)
+		(*list)->partial_pprev = &slab->partial_next;
+	*list = slab;
+}
+
+static void partial_remove(struct mrt__slab *slab)
+{
+	*slab->partial_pprev = slab->partial_next;
+	if (slab->partial_next)
+		slab->partial_next->partial_pprev = slab->partial_pprev;
+	slab->partial_pprev = NULL;
+}
+
+static bool slab_is_full(const struct mrt__slab *slab)
+{
+	return !slab->free && slab->used_nr == slab->cells_nr;
+}
+
+static void slab_link(struct mrt__heap *heap, struct mrt__slab *slab)
+{
+	slab->heap = heap;
+	slab->next = heap->slabs;
+	slab->pprev = &heap->slabs;
+	if (slab->next)
+		slab->next->pprev = &slab->next;
+	heap->slabs = slab;
+}
+
+static void slab_unlink(struct mrt__slab *slab)
+{
+	*slab->pprev = slab->next;
+	if (slab->next)
+		slab->next->pprev = slab->pprev;
+}
+
+/* Cut a new chunk into spare slabs. Only their headers are touched. */
+static bool chunk_add(struct mrt__heap *heap)
+{
+	char *base = map_aligned(MRT__HEAP_CHUNK_BYTES);
+	struct mrt__heap_chunk *chunk;
+	size_t off;
+
+	if (!base)
+		return false;
+	/* the first slab's header room is larger than its header: the chunk's record lives there */
+	_Static_assert(sizeof(struct mrt__slab) + sizeof(struct mrt__heap_chunk) <= MRT__SLAB_HEADER_BYTES,
+		       "the chunk's record fits behind the header");
+	chunk = (struct mrt__heap_chunk *)(void *)(base + sizeof(struct mrt__slab));
+	chunk->base = base;
+	chunk->bytes = MRT__HEAP_CHUNK_BYTES;
+	chunk->next = heap->chunks;
+	heap->chunks = chunk;
+	for (off = MRT__HEAP_CHUNK_BYTES; off; off -= MRT__SLAB_BYTES) {
+		struct mrt__slab *slab = (struct mrt__slab *)(void *)(base + off - MRT__SLAB_BYTES);
+
+		slab->next = heap->spare;
+		heap->spare = slab;
+	}
+	return true;
+}
+
+static struct mrt__slab *slab_add(struct mrt__heap *heap, unsigned class_idx)
+{
+	struct mrt__slab *slab = heap->spare;
+
+	if (!slab) {
+		if (!chunk_add(heap))
+			return NULL;
+		slab = heap->spare;
+	}
+	heap->spare = slab->next;
+	slab->free = NULL;
+	slab->class_idx = class_idx;
+	slab->cell_bytes = class_bytes(class_idx);
+	slab->cells_nr = (uint32_t)((MRT__SLAB_BYTES - MRT__SLAB_HEADER_BYTES) / slab->cell_bytes);
+	slab->used_nr = slab->live_nr = 0;
+	slab->map_bytes = 0;
+	slab_link(heap, slab);
+	partial_add(heap, slab);
+	return slab;
+}
+
+/* A slab without live cells may serve another class. One per class is kept, as the next spawn will want it. */
+static void slab_retire(struct mrt__heap *heap, struct mrt__slab *slab)
+{
+	struct mrt__heap_class *class = &heap->classes[slab->class_idx];
+
+	if (class->partial == slab && !slab->partial_next)
+		return;
+	partial_remove(slab);
+	slab_unlink(slab);
+	UNPOISON((char *)slab + MRT__SLAB_HEADER_BYTES, MRT__SLAB_BYTES - MRT__SLAB_HEADER_BYTES);
+	/* page by page but for the header's: an emptied slab gives its memory back; failure only keeps it */
+	(void)madvise((char *)slab + 4096, MRT__SLAB_BYTES - 4096, MADV_DONTNEED);
+	slab->next = heap->spare;
+	heap->spare = slab;
+}
+
+static void free_own(struct mrt__heap *heap, struct mrt__heap_cell *cell)
+{
+	struct mrt__slab *slab = slab_of(cell);
+
+	if (slab->map_bytes) {
+		slab_unlink(slab);
+		UNPOISON(cell, slab->cell_bytes);
+		(void)munmap(slab, slab->map_bytes);    /* cannot fail: our own mapping */
+		return;
+	}
+	mrt__assert(slab->live_nr > 0);
+	if (slab_is_full(slab))
+		partial_add(heap, slab);
+	cell->next = slab->free;
+	slab->free = cell;
+	POISON(cell, slab->cell_bytes);
+	if (--slab->live_nr == 0)
+		slab_retire(heap, slab);
+}
+
+/* Sort what others have freed into the slabs. */
+static bool take_remote(struct mrt__heap *heap)
+{
+	struct mrt__heap_cell *cell, *next;
+
+	/* relaxed: an empty stack needs no order */
+	if (!atomic_load_explicit(&heap->remote, memory_order_relaxed))
+		return false;
+	/* [HEAP.remote.take] the cells are ours, all accesses of their last users done; pairs with [HEAP.remote.push] */
+	cell = atomic_exchange_explicit(&heap->remote, NULL, memory_order_acquire);
+	for (; cell; cell = next) {
+		next = cell->next;
+		free_own(heap, cell);
+	}
+	return true;
+}
+
+void mrt__heap_init(struct mrt__heap *heap)
+{
+	memset(heap, 0, sizeof(*heap));
+}
+
+void mrt__heap_fini(struct mrt__heap *heap)
+{
+	struct mrt__heap_chunk *chunk, *next;
+	struct mrt__slab *slab, *slab_next;
+
+	(void)take_remote(heap); /* large cells that others freed are unmapped here */
+	for (slab = heap->slabs; slab; slab = slab_next) {
+		slab_next = slab->next;
+		if (slab->map_bytes)
+			(void)munmap(slab, slab->map_bytes); /* our own mapping */
+	}
+	for (chunk = heap->chunks; chunk; chunk = next) {
+		next = chunk->next;
+		UNPOISON(chunk->base, chunk->bytes);
+		(void)munmap(chunk->base, chunk->bytes); /* our own mapping */
+	}
+	memset(heap, 0, sizeof(*heap));
+}
+
+static void *alloc_large(struct mrt__heap *heap, size_t bytes)
+{
+	size_t map_bytes = (bytes + MRT__SLAB_HEADER_BYTES + 4095) & ~(size_t)4095;
+	struct mrt__slab *slab = map_aligned(map_bytes);
+
+	if (!slab)
+		return NULL;
+	slab->map_bytes = map_bytes;
+	slab->cell_bytes = (uint32_t)bytes;
+	slab->cells_nr = slab->used_nr = slab->live_nr = 1;
+	slab_link(heap, slab);
+	mrt__stat_add(&heap->allocs, 1);
+	return cell_at(slab, 0);
+}
+
+void *mrt__heap_alloc(struct mrt__heap *heap, size_t bytes)
+{
+	struct mrt__heap_class *class;
+	struct mrt__heap_cell *cell;
+	struct mrt__slab *slab;
+	unsigned class_idx;
+
+	if (mrt__unlikely(bytes > MRT__HEAP_CELL_MAX))
+		return alloc_large(heap, bytes);
+	class_idx = class_of(bytes);
+	class = &heap->classes[class_idx];
+	slab = class->partial;
+	if (mrt__unlikely(!slab)) {
+		(void)take_remote(heap);
+		slab = class->partial;
+		if (!slab)
+			slab = slab_add(heap, class_idx);
+		if (!slab)
+			return NULL;
+	}
+	cell = slab->free;
+	if (cell) {
+		UNPOISON(cell, slab->cell_bytes);
+		slab->free = cell->next;
+	} else {
+		cell = cell_at(slab, slab->used_nr);
+		cell->word = 0; /* the walk may look at it from here on */
+		slab->used_nr++;
+	}
+	slab->live_nr++;
+	if (slab_is_full(slab))
+		partial_remove(slab);
+	mrt__stat_add(&heap->allocs, 1);
+	return cell;
+}
+
+void mrt__heap_free(void *p, struct mrt__heap *self)
+{
+	struct mrt__heap *heap = slab_of(p)->heap;
+	struct mrt__heap_cell *cell = p;
+	struct mrt__heap_cell *old;
+
+	if (heap == self) {
+		free_own(heap, cell);
+		mrt__stat_add(&heap->frees, 1);
+		return;
+	}
+	/* relaxed: the exchange decides */
+	old = atomic_load_explicit(&heap->remote, memory_order_relaxed);
+	do {
+		cell->next = old;
+		/* [HEAP.remote.push] our accesses to the cell are over; relaxed on failure: only old is used */
+	} while (!atomic_compare_exchange_weak_explicit(&heap->remote, &old, cell, memory_order_release,
+							memory_order_relaxed));
+	/* [HEAP.frees.pub] counts after the task has ended; pairs with [HEAP.frees.obs] */
+	atomic_fetch_add_explicit(&heap->remote_frees, 1, memory_order_release);
+}
+
+void mrt__heap_walk(struct mrt__heap *heap, void (*fn)(void *cell, void *ctx), void *ctx)
+{
+	struct mrt__slab *slab;
+	uint32_t i;
+
+	for (slab = heap->slabs; slab; slab = slab->next)
+		for (i = 0; i < slab->used_nr; i++)
+			fn(cell_at(slab, i), ctx);
+}
+
+uint64_t mrt__heap_live(const struct mrt__heap *heap)
+{
+	/* [HEAP.frees.obs] frees before allocs would let a new task hide an old one; so frees are read last */
+	uint64_t allocs = __atomic_load_n(&heap->allocs, __ATOMIC_RELAXED);
+	uint64_t frees = __atomic_load_n(&heap->frees, __ATOMIC_RELAXED) +
+			 atomic_load_explicit(&heap->remote_frees, memory_order_acquire);
+
+	return allocs > frees ? allocs - frees : 0;
+}

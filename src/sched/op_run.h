@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: MIT */
+/* The half of op.c that only the scheduler calls: what the reaper, the mailbox and the holder do to ops. */
+#ifndef MRT_SCHED_OP_RUN_H
+#define MRT_SCHED_OP_RUN_H
+
+#include "sched/op.h"
+
+/**
+ * A CQE came for an op: go on with it (a step of an _all form, another try), or finish it.
+ *
+ * @thread  the ring's owner
+ * @return true: finished; op, task and frame may be gone
+ */
+bool mrt__op_step(struct mrt__worker *w, struct mrt__op *op, int32_t res);
+
+/* The holder delivers an op that it has popped; it may have to wait for a message or a deadline. */
+void mrt__op_deliver(struct mrt_task *t, struct mrt__op *op);
+
+/* Cancel an op of this worker's ring. @thread the ring's owner; the op is not delivered meanwhile */
+void mrt__op_cancel_on_owner(struct mrt__worker *w, struct mrt__op *op);
+
+/* Send a cancel message. @thread the op's holder */
+void mrt__mailbox_push(struct mrt__worker *owner, struct mrt__op *op);
+
+/* Carry out the messages that have come. @thread owner */
+void mrt__mailbox_drain(struct mrt__worker *w);
+
+/* A read or write got -EINVAL: say what is misaligned, if that is why. See file.c. */
+void mrt__file_explain_einval(struct mrt__op *op);
+
+#endif

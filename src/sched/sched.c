@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: MIT */
+/* What concerns all workers: the log, the count of tasks, the close; and what fork does to them. */
+#include "sched/sched.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+
+#include "sched/worker.h"
+
+#define SENTENCE_BYTES 512
+
+void mrt__sched_log(struct mrt__sched *s, int level, const char *fmt, ...)
+{
+	char sentence[SENTENCE_BYTES];
+	va_list ap;
+
+	if (!s->log)
+		return;
+	va_start(ap, fmt);
+	(void)vsnprintf(sentence, sizeof(sentence), fmt, ap); /* cut to fit */
+	va_end(ap);
+	s->log(level, sentence, s->log_ctx);
+}
+
+uint64_t mrt__sched_tasks_alive(const struct mrt__sched *s)
+{
+	uint64_t ends = 0, spawns = 0;
+	unsigned i;
+
+	/* [SCHED.ends.pub] ends first: each end that is seen has its spawn seen, so the difference is never too small */
+	for (i = 0; i < s->workers_nr; i++)
+		ends += __atomic_load_n(&s->stats[i].ends, __ATOMIC_ACQUIRE);
+	for (i = 0; i < s->workers_nr; i++)
+		spawns += mrt__stat_get(&s->stats[i].spawns);
+	for (i = 0; i < MRT__OUTSIDE_HEAPS_NR; i++)
+		spawns += mrt__stat_get(&s->outside[i].spawns);
+	return spawns - ends;
+}
+
+void mrt__sched_close(struct mrt__sched *s)
+{
+	unsigned i;
+
+	/* [SCHED.closing.dekker] before the heaps are walked; pairs with mrt__task_spawn() */
+	atomic_store_explicit(&s->closing, true, memory_order_seq_cst);
+	for (i = 0; i < s->workers_nr; i++)
+		mrt__sched_wake(s->workers[i]);
+}

@@ -1,0 +1,98 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * What the workers of one runtime share. Const after creation unless said.
+ */
+#ifndef MRT_SCHED_SCHED_H
+#define MRT_SCHED_SCHED_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include <martlet/runtime.h>
+#include <martlet/task.h>
+
+#include "base/compiler.h"
+#include "probe/stat.h"
+#include "sched/heap.h"
+#include "sched/idle.h"
+#include "sched/inject.h"
+
+struct mrt__worker;
+struct mrt__pool;
+
+#define MRT__WORKERS_MAX 1024u
+#define MRT__INTERVAL_DEFAULT 61u       /* of the inject check and of the event turn */
+#define MRT__INTERVAL_MAX 65536u
+#define MRT__BUDGET 128u                /* units a poll; next-slot polls share it */
+#define MRT__NEXT_POLLS_MAX 3u          /* next-slot polls in a row */
+#define MRT__INJECT_BATCH_MAX 128u
+#define MRT__FLUSH_STAGED 32u           /* staged SQEs that are worth an enter of their own */
+#define MRT__TIMERS_PER_HOLD 32u        /* entries taken out of a wheel per hold of its lock */
+#define MRT__SENTRY_NS (2 * MRT__NS_PER_MS)
+#define MRT__SENTRY_GRACE_NS (MRT__NS_PER_MS / 2) /* a wheel may be this late before others fire it */
+#define MRT__OUTSIDE_HEAPS_NR 8u
+
+/* A heap for threads that are no workers. */
+struct mrt__outside {
+	mrt__cache_aligned pthread_mutex_t lock;
+	struct mrt__heap heap;
+	uint64_t ids;           /* under lock: task ids given */
+	uint64_t spawns;        /* written under lock, read without */
+};
+
+struct mrt__sched {
+	struct mrt__worker **workers;   /* [workers_nr] */
+	unsigned workers_nr;
+	bool current_thread;
+	bool tune_inject;
+	bool tune_events;
+	uint32_t inject_interval;
+	uint32_t event_interval;
+	struct mrt_worker_stats *stats; /* [workers_nr] */
+	struct mrt__pool *pool;         /* of the layer above; NULL: none */
+	mrt_log_fn log;
+	void *log_ctx;
+
+	struct mrt__inject inject;
+	struct mrt__idle idle;
+	struct mrt__outside outside[MRT__OUTSIDE_HEAPS_NR];
+
+	/* worker index + 1 of the sentry, 0: none. [SENTRY.dekker] see sentry.c */
+	mrt__cache_aligned atomic_uint sentry;
+	_Atomic uint64_t sentry_ns;     /* last time that somebody did the sentry's duty */
+	_Atomic uint64_t remote_wakes;
+	atomic_uint spread_next;        /* where MRT_SPAWN_SPREAD begins to look */
+	atomic_bool closing;            /* no new tasks; all are aborted. Set once */
+	atomic_bool stopping;           /* all tasks have ended: workers leave. Set once */
+	atomic_uint aborted_heaps;      /* closing: heaps whose tasks were aborted */
+};
+
+/* Say something through the log callback; no newline. @thread any */
+__attribute__((format(printf, 3, 4)))
+void mrt__sched_log(struct mrt__sched *s, int level, const char *fmt, ...);
+
+/**
+ * A task has become SCHEDULED by the caller's hand: put it into a queue, and wake somebody if that is needed.
+ *
+ * @thread  any
+ */
+void mrt__sched_enqueue(struct mrt_task *t);
+
+/* Work was published: wake a searcher unless one is about. @thread any */
+void mrt__sched_notify(struct mrt__sched *s);
+
+/* Wake a worker whatever it does: it looks at its mailbox, inbox and the stop flags. @thread any */
+void mrt__sched_wake(struct mrt__worker *w);
+
+/* Tasks that have not ended; exact while closing (nothing is spawned any more). @thread any */
+uint64_t mrt__sched_tasks_alive(const struct mrt__sched *s);
+
+/* Begin to close: no spawns from now on; every worker aborts what it finds. @thread any */
+void mrt__sched_close(struct mrt__sched *s);
+
+/* Is the process a child of the one that made the runtime? See fork.c. @thread any */
+bool mrt__sched_is_forked(void);
+
+#endif

@@ -1,0 +1,196 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The sentry: somebody looks after workers that are stuck in a long poll.
+ *
+ * Pushes into a next slot and inserts into a wheel wake nobody, and idle workers sleep without a time-out. So while any
+ * worker is awake and any sleeps, one sleeper is the sentry: a timer on its ring wakes it every 2 ms. It fires wheels
+ * that are overdue, and takes the queue, the next slot and the inbox of a worker that is in the same poll as at the last
+ * look. Latency: stuck just after a look, seen at the next but one, so 4 ms and a wake.
+ *
+ * What it cannot take: what the stuck worker has staged but not submitted, its completions, its yielded tasks, and
+ * cancels that wait for it. They wait for the end of that poll.
+ *
+ * Hand-over. Whoever parks while others are awake and there is no sentry becomes it; whoever begins to
+ * work after a park appoints a sleeper if there is none, and resigns first if it was the sentry itself. The sentry that finds everybody else asleep
+ * resigns and stops its timer, so an idle runtime stays idle.
+ *
+ * [SENTRY.dekker] It resigns, then looks at the count of the awake once more; whoever wakes is counted first (in the
+ * idle word), then looks whether there is a sentry. Both sides are seq_cst read-modify-writes or loads behind one, so at
+ * least one of them sees the other.
+ *
+ * A timer left running by one who resigned goes off on a ring whose worker is not the sentry: that stops it.
+ */
+#include "base/assert.h"
+#include "sched/op_run.h"
+#include "sched/worker.h"
+
+static unsigned sentry_get(struct mrt__sched *s)
+{
+	/* [SENTRY.dekker] */
+	return atomic_load_explicit(&s->sentry, memory_order_seq_cst);
+}
+
+/* What the sentry compares with at its first look. */
+static void note_polls(struct mrt__worker *w, uint64_t now)
+{
+	struct mrt__sched *s = w->sched;
+	unsigned i;
+
+	for (i = 0; i < s->workers_nr; i++)
+		w->seen_polls[i] = mrt__stat_get(&s->workers[i]->stats->polls);
+	w->seen_ns = now;
+}
+
+static void start_timer(struct mrt__worker *w)
+{
+	/* relaxed: the timer's own system call orders; a lost race only arms it twice */
+	if (!atomic_exchange_explicit(&w->sentry_armed, true, memory_order_relaxed))
+		mrt__ring_sentry_arm(w->ring, MRT__SENTRY_NS);
+}
+
+static void stop_timer(struct mrt__worker *w)
+{
+	mrt__ring_sentry_disarm(w->ring);
+	/* after: an appointment that saw it armed would have been lost otherwise */
+	atomic_store_explicit(&w->sentry_armed, false, memory_order_relaxed);
+}
+
+/* Make w the sentry if there is none. */
+static bool try_appoint(struct mrt__worker *w)
+{
+	unsigned none = 0;
+
+	/* [SENTRY.dekker] */
+	if (!atomic_compare_exchange_strong_explicit(&w->sched->sentry, &none, w->index + 1u, memory_order_seq_cst,
+						     memory_order_seq_cst))
+		return false;
+	start_timer(w);
+	return true;
+}
+
+static bool try_resign(struct mrt__worker *w)
+{
+	unsigned me = w->index + 1u;
+
+	/* [SENTRY.dekker] */
+	return atomic_compare_exchange_strong_explicit(&w->sched->sentry, &me, 0, memory_order_seq_cst,
+						       memory_order_seq_cst);
+}
+
+void mrt__sentry_on_park(struct mrt__worker *w)
+{
+	struct mrt__sched *s = w->sched;
+
+	if (s->workers_nr == 1 || sentry_get(s) || mrt__idle_unparked_nr(&s->idle) == 0)
+		return;
+	if (try_appoint(w))
+		note_polls(w, w->parked_ns);
+}
+
+void mrt__sentry_on_work(struct mrt__worker *w)
+{
+	struct mrt__sched *s = w->sched;
+	int sleeper;
+
+	if (sentry_get(s) == w->index + 1u)
+		(void)try_resign(w); /* its timer stops itself when it next goes off */
+	if (sentry_get(s))
+		return;
+	sleeper = mrt__idle_peek_sleeper(&s->idle, (int)w->index);
+	if (sleeper >= 0)
+		(void)try_appoint(s->workers[sleeper]); /* somebody else may have been quicker */
+}
+
+/* Take what another thread may take from a worker that is stuck. */
+static unsigned rescue(struct mrt__worker *w, struct mrt__worker *v)
+{
+	struct mrt_task *t, *next;
+	unsigned total = 0, nr;
+
+	t = mrt__runq_steal(&v->runq, &w->runq, &nr);
+	if (t) {
+		mrt__worker_push(w, t);
+		total += nr;
+	}
+	t = mrt__runq_next_take(&v->runq);
+	if (t) {
+		mrt__worker_push(w, t);
+		total++;
+	}
+	for (t = mrt__inbox_take(v); t; t = next) {
+		next = t->queue_next;
+		mrt__worker_push(w, t);
+		total++;
+	}
+	mrt__stat_add(&w->stats->steals, total);
+	return total;
+}
+
+/* Look at everybody else once. @return tasks and timers taken */
+static unsigned look(struct mrt__worker *w, uint64_t now)
+{
+	struct mrt__sched *s = w->sched;
+	unsigned i, total = 0;
+
+	for (i = 0; i < s->workers_nr; i++) {
+		struct mrt__worker *v = s->workers[i];
+		uint64_t polls, next;
+
+		if (v == w)
+			continue;
+		/* relaxed: a hint, looked at again under the lock */
+		next = atomic_load_explicit(&v->wheel_next, memory_order_relaxed);
+		if (next != UINT64_MAX && next + MRT__SENTRY_GRACE_NS <= now)
+			total += mrt__worker_fire(w, v, now, mrt__runq_room(&w->runq));
+		polls = mrt__stat_get(&v->stats->polls);
+		if (polls == w->seen_polls[i] && mrt__stat_get(&v->stats->poll_fn) != 0 &&
+		    now - w->seen_ns >= MRT__SENTRY_NS / 2)
+			total += rescue(w, v);
+	}
+	note_polls(w, now);
+	mrt__stat_add(&w->stats->rescued, total);
+	return total;
+}
+
+void mrt__sentry_on_timer(struct mrt__worker *w)
+{
+	struct mrt__sched *s = w->sched;
+	uint64_t now;
+
+	mrt__stat_add(&w->stats->sentry_wakes, 1);
+	if (sentry_get(s) != w->index + 1u) {
+		stop_timer(w);
+		/* appointed while the timer was being stopped: it must run after all */
+		if (sentry_get(s) == w->index + 1u)
+			start_timer(w);
+		return;
+	}
+	if (mrt__idle_unparked_nr(&s->idle) <= 1) {
+		/* only this worker, and it goes back to sleep */
+		if (!try_resign(w))
+			return;
+		stop_timer(w);
+		/* [SENTRY.dekker] somebody may have woken between the look and the resignation */
+		if (mrt__idle_unparked_nr(&s->idle) > 1)
+			(void)try_appoint(w);
+		return;
+	}
+	now = mrt__clock_now();
+	/* relaxed: a hint for the busy look */
+	atomic_store_explicit(&s->sentry_ns, now, memory_order_relaxed);
+	w->turn_woken += look(w, now);
+}
+
+void mrt__sentry_on_event_turn(struct mrt__worker *w, uint64_t now)
+{
+	struct mrt__sched *s = w->sched;
+	/* relaxed: the exchange decides who looks */
+	uint64_t last = atomic_load_explicit(&s->sentry_ns, memory_order_relaxed);
+
+	if (s->workers_nr == 1 || sentry_get(s) || now - last < MRT__SENTRY_NS)
+		return;
+	if (!atomic_compare_exchange_strong_explicit(&s->sentry_ns, &last, now, memory_order_relaxed,
+						     memory_order_relaxed))
+		return;
+	(void)look(w, now); /* what was taken is in our queue already */
+}

@@ -1,0 +1,774 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Tasks: spawn, run, wait, end.
+ *
+ * mrt__task_run() is the heart. The worker has dequeued a SCHEDULED task and becomes its holder by taking the task word
+ * (done stack and requests) in one exchange; it delivers what finished, polls if the await is satisfied, and lets go
+ * with one compare-exchange. So a task that waits for one read costs three atomic read-modify-writes a read: the
+ * completer's push, the take, the release.
+ *
+ * End of a task, in order: its poll function returned (RETURNED); ops still in flight are cancelled; each is delivered;
+ * then the result is published (ENDED), the joiner is told, the scope is told, and the runtime's reference goes. The
+ * frame is alive until the last of these.
+ */
+#include "sched/task.h"
+
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+#include <dlfcn.h>
+#include <errno.h>
+#include <limits.h>
+#include <linux/futex.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "base/assert.h"
+#include "sched/op_run.h"
+#include "sched/sched.h"
+#include "sched/worker.h"
+
+#define FRAME_BYTES_MAX ((size_t)1 << 30)
+#define SLOW_POLL_NS (100 * MRT__NS_PER_US)     /* a task that polls longer than this gets a flush first */
+#define SLOW_POLLS_REMEMBERED 4u
+#define SAMPLE_MASK 31u                         /* one poll in 32 is timed, to find slow tasks */
+
+_Static_assert(MRT_POLL_PENDING == 0 && MRT_POLL_READY == 1, "ABI");
+
+/* ---- awaits ---- */
+
+/* The task suspends until `nr` deliveries have come; 0: a yield. */
+static bool suspend(struct mrt_task *t, int32_t offset, uint32_t nr)
+{
+	t->resume = offset;
+	t->await_nr = nr;
+	return true;
+}
+
+static void check_awaitable(const struct mrt_task *t, const struct mrt__op *op)
+{
+	if (mrt__unlikely(op->state == MRT__OP_IDLE))
+		mrt__bug("a task awaits op %p, which was never started", (const void *)op);
+	if (mrt__unlikely(op->state == MRT__OP_INFLIGHT && op->task != t))
+		mrt__bug("a task awaits op %p (%s) of another task", (const void *)op, mrt__op_kind_name(op->kind));
+}
+
+/* An await that need not wait costs a unit of budget; without budget, or after mrt_yield, it gives others a turn. */
+static bool charge(struct mrt_task *t, int32_t offset)
+{
+	struct mrt__worker *w = mrt__worker_self;
+
+	if (mrt__unlikely(t->flags & MRT__TASKF_YIELD)) {
+		t->flags &= ~MRT__TASKF_YIELD;
+		mrt__stat_add(&w->stats->yields, 1);
+		return suspend(t, offset, 0);
+	}
+	if (mrt__likely(w->budget > 0)) {
+		w->budget--;
+		return false;
+	}
+	mrt__stat_add(&w->stats->budget_yields, 1);
+	return suspend(t, offset, 0);
+}
+
+bool mrt_task_await(struct mrt_task *t, struct mrt_op *pub, int32_t offset)
+{
+	struct mrt__op *op = mrt__op_of(pub);
+
+	if (op->state != MRT__OP_DONE) {
+		check_awaitable(t, op);
+		if (mrt__task_has_news(t))
+			mrt__task_collect(t);
+		if (mrt__likely(op->state != MRT__OP_DONE)) {
+			op->flags |= MRT__OPF_AWAITED;
+			return suspend(t, offset, 1);
+		}
+	}
+	return charge(t, offset);
+}
+
+bool mrt_task_await_any(struct mrt_task *t, struct mrt_op *const *ops, size_t ops_nr, int32_t offset, size_t *ret_idx)
+{
+	size_t i, done = ops_nr, inflight = 0;
+
+	if (mrt__task_has_news(t))
+		mrt__task_collect(t);
+	for (i = 0; i < ops_nr; i++) {
+		struct mrt__op *op = ops[i] ? mrt__op_of(ops[i]) : NULL;
+
+		if (!op)
+			continue;
+		check_awaitable(t, op);
+		if (op->state != MRT__OP_DONE)
+			inflight++;
+		else if (done == ops_nr)
+			done = i;
+	}
+	if (done == ops_nr && inflight == 0)
+		mrt__bug("a task awaits any of %zu ops, but all are NULL", ops_nr);
+	/* marks of an earlier wait on these must not count in a later one */
+	for (i = 0; i < ops_nr; i++) {
+		if (!ops[i] || mrt__op_of(ops[i])->state == MRT__OP_DONE)
+			continue;
+		if (done == ops_nr)
+			mrt__op_of(ops[i])->flags |= MRT__OPF_AWAITED;
+		else
+			mrt__op_of(ops[i])->flags &= (uint16_t)~MRT__OPF_AWAITED;
+	}
+	if (done == ops_nr)
+		return suspend(t, offset, 1);
+	*ret_idx = done;
+	return charge(t, offset);
+}
+
+bool mrt_task_await_all(struct mrt_task *t, struct mrt_op *const *ops, size_t ops_nr, int32_t offset)
+{
+	uint32_t inflight = 0;
+	size_t i;
+
+	if (mrt__task_has_news(t))
+		mrt__task_collect(t);
+	for (i = 0; i < ops_nr; i++) {
+		struct mrt__op *op = ops[i] ? mrt__op_of(ops[i]) : NULL;
+
+		if (!op)
+			continue;
+		check_awaitable(t, op);
+		/* an op named twice counts once: its mark says so */
+		if (op->state == MRT__OP_DONE || op->flags & MRT__OPF_AWAITED)
+			continue;
+		op->flags |= MRT__OPF_AWAITED;
+		inflight++;
+	}
+	return inflight ? suspend(t, offset, inflight) : charge(t, offset);
+}
+
+void mrt_task_return(struct mrt_task *t, int64_t result)
+{
+	t->result = result;
+}
+
+int64_t mrt_task_result(const struct mrt_task *t)
+{
+	return t->result;
+}
+
+struct mrt_op *mrt_yield(struct mrt_op *pub)
+{
+	struct mrt__op *op = mrt__op_of(pub);
+	struct mrt__worker *w = mrt__worker_self;
+
+	(void)mrt__op_refuse(pub, MRT__OP_YIELD, w && w->task ? 0 : -EINVAL);
+	if (op->res == 0)
+		w->task->flags |= MRT__TASKF_YIELD; /* the next await, usually of this op, suspends */
+	return pub;
+}
+
+void mrt_shield(struct mrt_task *self, bool up)
+{
+	if (up) {
+		if (self->shield == UINT8_MAX)
+			mrt__bug("mrt_shield: more than %u levels", UINT8_MAX);
+		self->shield++;
+	} else {
+		if (self->shield == 0)
+			mrt__bug("mrt_shield: lowered more often than raised");
+		self->shield--;
+	}
+}
+
+/* ---- run ---- */
+
+/* An abort was seen for the first time: ask everything in flight to end. */
+static void abort_ops(struct mrt_task *t, bool shielded_too)
+{
+	struct mrt__op *op, *next;
+
+	/* a cancel never unlinks: it goes through the done stack */
+	for (op = t->ops; op; op = next) {
+		next = op->next;
+		if (shielded_too || !(op->flags & MRT__OPF_SHIELDED))
+			mrt__op_cancel(op, 0);
+	}
+}
+
+/* The done stack is newest first: deliver oldest first. */
+static struct mrt__op *reverse(struct mrt__op *op)
+{
+	struct mrt__op *list = NULL, *next;
+
+	for (; op; op = next) {
+		next = op->done_next;
+		op->done_next = list;
+		list = op;
+	}
+	return list;
+}
+
+static void take_news(struct mrt_task *t)
+{
+	uint64_t old = mrt__task_take(t, t->flags & MRT__TASKF_ABORTED);
+	struct mrt__op *op = (struct mrt__op *)(uintptr_t)(old & MRT__WORD_PTR), *next;
+
+	if (op && op->done_next)
+		op = reverse(op);
+	for (; op; op = next) {
+		next = op->done_next;
+		mrt__op_deliver(t, op);
+	}
+	if (mrt__unlikely(old & MRT__WORD_ABORT) && !(t->flags & MRT__TASKF_ABORTED)) {
+		t->flags |= MRT__TASKF_ABORTED;
+		abort_ops(t, false);
+	}
+}
+
+void mrt__task_collect(struct mrt_task *t)
+{
+	do
+		take_news(t);
+	while (mrt__task_has_news(t));
+}
+
+static void wake_joiner(struct mrt_task *t);
+
+/* All ops are collected: publish the result, tell whoever waits, free. */
+static void end_task(struct mrt__worker *w, struct mrt_task *t)
+{
+	uint64_t end = MRT__WORD_ENDED | MRT__WORD_LIVE | (t->flags & MRT__TASKF_ABORTED ? MRT__WORD_ABORTED : 0);
+
+	mrt__assert(!t->ops);
+	w->task = NULL;
+	if (t->flags & MRT__TASKF_TRAILER)
+		mrt__task_trailer(t)->on_end(t);
+	/* [TASK.word.end] publishes the result; pairs with mrt_task_is_finished(). An abort that comes meanwhile finds
+	 * RUNNING and sets its bit for nothing. */
+	atomic_store_explicit(&t->word, end, memory_order_release);
+	wake_joiner(t);
+	mrt__task_unref(t);
+	/* [SCHED.ends.pub] nothing of the task is touched any more; pairs with mrt__sched_tasks_alive() */
+	__atomic_store_n(&w->stats->ends, w->stats->ends + 1, __ATOMIC_RELEASE);
+}
+
+static bool has_ended(const struct mrt_task *t)
+{
+	return t->flags & MRT__TASKF_RETURNED && !t->ops;
+}
+
+/* Is there anything for the worker to do with the task now? */
+static bool is_runnable(const struct mrt_task *t)
+{
+	return t->flags & MRT__TASKF_RETURNED ? !t->ops : t->await_nr == 0;
+}
+
+static enum mrt_poll call_poll(struct mrt__worker *w, struct mrt_task *t)
+{
+	struct mrt_worker_stats *stats = w->stats;
+	enum mrt_poll poll;
+
+	mrt__stat_set(&stats->poll_fn, (uint64_t)(uintptr_t)t->fn);
+	mrt__stat_add(&stats->polls, 1);
+	poll = t->fn(t, mrt__task_frame(t));
+	mrt__stat_set(&stats->poll_fn, 0);
+	return poll;
+}
+
+/* Timed now and then, always for tasks that were slow: those get the staged ops out of the way first. */
+static enum mrt_poll call_poll_timed(struct mrt__worker *w, struct mrt_task *t)
+{
+	enum mrt_poll poll;
+	uint64_t start;
+
+	if (t->slow)
+		mrt__worker_flush(w);
+	start = mrt__clock_now();
+	poll = call_poll(w, t);
+	if (mrt__clock_now() - start > SLOW_POLL_NS)
+		t->slow = SLOW_POLLS_REMEMBERED;
+	else if (t->slow)
+		t->slow--;
+	return poll;
+}
+
+/* The poll function is called once; RETURNED is set if it has ended. @return true: it yields */
+static bool poll_task(struct mrt__worker *w, struct mrt_task *t)
+{
+	enum mrt_poll poll;
+
+	if (mrt__unlikely(t->flags & MRT__TASKF_ABORTED) && !(t->flags & MRT__TASKF_POLLED)) {
+		t->result = -ECANCELED;
+		poll = MRT_POLL_READY;
+	} else {
+		if (t->last_worker != w->index) {
+			mrt__stat_add(&w->stats->moved, 1);
+			t->last_worker = w->index;
+		}
+		t->flags |= MRT__TASKF_POLLED;
+		if (mrt__unlikely(t->slow || (w->stats->polls & SAMPLE_MASK) == 0))
+			poll = call_poll_timed(w, t);
+		else
+			poll = call_poll(w, t);
+	}
+	if (poll == MRT_POLL_PENDING)
+		return t->await_nr == 0;
+	t->flags |= MRT__TASKF_RETURNED;
+	if (mrt__unlikely(t->ops != NULL)) {
+		abort_ops(t, true);
+		mrt__task_collect(t); /* what could be taken out at once is not waited for */
+	}
+	return false;
+}
+
+void mrt__task_run(struct mrt__worker *w, struct mrt_task *t)
+{
+	bool yields = false;
+
+	w->task = t;
+	mrt__task_collect(t);
+	if (mrt__likely(is_runnable(t)) && !(t->flags & MRT__TASKF_RETURNED))
+		yields = poll_task(w, t);
+	if (has_ended(t)) {
+		end_task(w, t);
+		return;
+	}
+	if (yields) {
+		w->task = NULL;
+		mrt__task_requeue(t);
+		mrt__worker_push_yielded(w, t);
+		return;
+	}
+	while (!mrt__task_try_idle(t, t->flags & MRT__TASKF_ABORTED)) {
+		mrt__task_collect(t);
+		if (has_ended(t)) {
+			end_task(w, t);
+			return;
+		}
+		if (!is_runnable(t))
+			continue;
+		/* something came while it ran: behind those that wait already */
+		w->task = NULL;
+		mrt__task_requeue(t);
+		mrt__worker_push_yielded(w, t);
+		return;
+	}
+	w->task = NULL;
+}
+
+/* ---- spawn ---- */
+
+static int check_spawn(const struct mrt__sched *s, const struct mrt__spawn *sp, struct mrt_spawn_opts *ret_opts)
+{
+	const struct mrt_spawn_opts *opts = sp->opts;
+
+	memset(ret_opts, 0, sizeof(*ret_opts));
+	if (mrt__sched_is_forked())
+		return -ECHILD;
+	if (!sp->fn || sp->frame_bytes > FRAME_BYTES_MAX)
+		return -EINVAL;
+	if (opts) {
+		const unsigned char *tail = (const unsigned char *)opts + sizeof(*opts);
+		size_t i;
+
+		for (i = sizeof(*opts); i < opts->size; i++)
+			if (*tail++)
+				return -E2BIG;
+		memcpy(ret_opts, opts, opts->size && opts->size < sizeof(*opts) ? opts->size : sizeof(*opts));
+	}
+	if (ret_opts->frame_bytes > FRAME_BYTES_MAX || ret_opts->flags & ~MRT_SPAWN_SPREAD || ret_opts->reserved)
+		return -EINVAL;
+	/* relaxed: a spawn that races with the close is aborted by the walk, or refused: both are right */
+	if (atomic_load_explicit(&s->closing, memory_order_relaxed) && !sp->internal)
+		return -ESHUTDOWN;
+	return 0;
+}
+
+/* Threads outside share a few locked heaps; each thread keeps to one. */
+static struct mrt__outside *outside_of_thread(struct mrt__sched *s)
+{
+	static atomic_uint next;
+	static __thread unsigned mine __attribute__((tls_model("initial-exec")));
+
+	if (!mine)
+		mine = 1 + atomic_fetch_add_explicit(&next, 1, memory_order_relaxed) % MRT__OUTSIDE_HEAPS_NR;
+	return &s->outside[mine - 1];
+}
+
+/*
+ * Memory and a number for a task. Numbers: the allocator's index in the top 16 bits, so that nobody shares a counter.
+ *
+ * The close is looked at again under the owner's eyes (its own heap, or the outside heap's lock), after the cell's word
+ * is set by the caller: see mrt__worker_abort_all() for why no task slips through.
+ */
+static struct mrt_task *alloc_task(struct mrt__sched *s, struct mrt__worker *w, size_t bytes, uint64_t *ret_id,
+				   struct mrt__outside **ret_outside)
+{
+	struct mrt__outside *out;
+	struct mrt_task *t;
+
+	*ret_outside = NULL;
+	if (w) {
+		*ret_id = ((uint64_t)w->index + 1) << 48 | ++w->ids;
+		t = mrt__heap_alloc(&w->heap, bytes);
+		if (t)
+			mrt__stat_add(&w->stats->spawns, 1);
+		return t;
+	}
+	out = outside_of_thread(s);
+	pthread_mutex_lock(&out->lock);
+	*ret_id = (uint64_t)(0x8000 + (out - s->outside)) << 48 | ++out->ids;
+	t = mrt__heap_alloc(&out->heap, bytes);
+	if (t) {
+		mrt__stat_add(&out->spawns, 1);
+		*ret_outside = out;
+	} else {
+		pthread_mutex_unlock(&out->lock);
+	}
+	return t;
+}
+
+static void fill_frame(struct mrt_task *t, const struct mrt__spawn *sp, size_t frame_bytes)
+{
+	char *frame = mrt__task_frame(t);
+	size_t copied = sp->frame ? sp->frame_bytes : 0;
+
+	if (copied)
+		memcpy(frame, sp->frame, copied);
+	memset(frame + copied, 0, frame_bytes - copied);
+}
+
+static void init_task(struct mrt_task *t, struct mrt__sched *s, struct mrt__worker *w, const struct mrt__spawn *sp,
+		      const struct mrt_spawn_opts *opts, size_t frame_bytes, bool handle)
+{
+	t->resume = 0;
+	t->flags = (sp->on_end ? MRT__TASKF_TRAILER : 0) | (opts->name ? MRT__TASKF_NAMED : 0);
+	t->queue_next = NULL;
+	t->fn = sp->fn;
+	t->ops = NULL;
+	t->await_nr = 0;
+	atomic_init(&t->refs, handle ? 2 : 1);
+	t->frame_bytes = (uint32_t)frame_bytes;
+	t->last_worker = w ? w->index : UINT16_MAX;
+	t->shield = t->slow = 0;
+	t->result = 0;
+	atomic_init(&t->join, 0);
+	t->sched = s;
+	t->name = opts->name;
+	fill_frame(t, sp, frame_bytes);
+	if (sp->on_end)
+		mrt__task_trailer(t)->on_end = sp->on_end;
+	if (sp->on_init)
+		sp->on_init(t, sp->ctx);
+}
+
+static void place_spread(struct mrt__sched *s, struct mrt_task *t);
+
+int mrt__task_spawn(struct mrt__sched *s, const struct mrt__spawn *sp, struct mrt_task **ret_task)
+{
+	struct mrt__worker *w = mrt__worker_self;
+	struct mrt__outside *out;
+	struct mrt_spawn_opts opts;
+	struct mrt_task *t;
+	size_t frame_bytes, bytes;
+	uint64_t id;
+	int err = check_spawn(s, sp, &opts);
+
+	if (err)
+		return err;
+	if (w && w->sched != s)
+		w = NULL;
+	frame_bytes = mrt__max(sp->frame_bytes, opts.frame_bytes);
+	bytes = sizeof(*t) + mrt__task_frame_room(frame_bytes);
+	if (sp->on_end)
+		bytes += sizeof(struct mrt__task_trailer) + sp->trailer_bytes;
+	t = alloc_task(s, w, bytes, &id, &out);
+	if (!t)
+		return -ENOMEM;
+	t->id = id;
+	init_task(t, s, w, sp, &opts, frame_bytes, ret_task != NULL);
+	/* [TASK.word.spawn] the first holder sees the whole task: through the queue's own order */
+	atomic_store_explicit(&t->word, MRT__WORD_LIVE | MRT__WORD_SCHEDULED, memory_order_release);
+	if (out)
+		pthread_mutex_unlock(&out->lock);
+	if (ret_task)
+		*ret_task = t;
+	/* [SCHED.closing.dekker] the walk may have passed our heap before the word was set: then we see the flag */
+	if (mrt__unlikely(atomic_load_explicit(&s->closing, memory_order_seq_cst)) && !sp->internal)
+		mrt__task_abort(t);
+	if (mrt__unlikely(opts.flags & MRT_SPAWN_SPREAD))
+		place_spread(s, t);
+	else
+		mrt__sched_enqueue(t);
+	return 0;
+}
+
+/* The least loaded worker by queue, in flight, and what was placed but not taken yet; ties go round. */
+static void place_spread(struct mrt__sched *s, struct mrt_task *t)
+{
+	/* relaxed: any start will do */
+	unsigned first = atomic_fetch_add_explicit(&s->spread_next, 1, memory_order_relaxed) % s->workers_nr;
+	struct mrt__worker *best = s->workers[first];
+	uint64_t best_load = UINT64_MAX;
+	unsigned i;
+
+	for (i = 0; i < s->workers_nr; i++) {
+		struct mrt__worker *v = s->workers[(first + i) % s->workers_nr];
+		uint64_t load = mrt__runq_len(&v->runq) + mrt__stat_get(&v->stats->inflight) +
+				mrt__stat_get(&v->stats->yielded) +
+				/* relaxed: an estimate */
+				atomic_load_explicit(&v->inbox_nr, memory_order_relaxed);
+
+		if (load < best_load) {
+			best = v;
+			best_load = load;
+		}
+	}
+	t->last_worker = best->index;
+	mrt__inbox_push(best, t);
+}
+
+int mrt_spawn(struct mrt_runtime *rt, mrt_poll_fn fn, const void *frame, size_t frame_bytes,
+	      const struct mrt_spawn_opts *opts, struct mrt_task **ret_task)
+{
+	struct mrt__worker *w = mrt__worker_self;
+	/* struct mrt_runtime begins with its scheduler (asserted in src/rt) */
+	struct mrt__sched *s = rt ? (struct mrt__sched *)(void *)rt : w ? w->sched : NULL;
+	struct mrt__spawn sp = { .fn = fn, .frame = frame, .frame_bytes = frame_bytes, .opts = opts };
+
+	if (!s)
+		return mrt__sched_is_forked() ? -ECHILD : -EINVAL;
+	return mrt__task_spawn(s, &sp, ret_task);
+}
+
+void mrt__task_unref(struct mrt_task *t)
+{
+	struct mrt__worker *w = mrt__worker_self;
+
+	/* [TASK.refs.drop] acquire: the last one sees all that the others did; a count of 1 is ours alone */
+	if (atomic_load_explicit(&t->refs, memory_order_acquire) != 1 &&
+	    atomic_fetch_sub_explicit(&t->refs, 1, memory_order_acq_rel) != 1)
+		return;
+	/* [TASK.word.free] no LIVE: the walk of a closing runtime passes it by; release: before the cell is reused */
+	atomic_store_explicit(&t->word, 0, memory_order_release);
+	mrt__heap_free(t, w && w->sched == t->sched ? &w->heap : NULL);
+}
+
+/* ---- abort ---- */
+
+void mrt__task_abort(struct mrt_task *t)
+{
+	if (mrt__task_ask_abort(t))
+		mrt__sched_enqueue(t);
+}
+
+void mrt_abort(struct mrt_task *t)
+{
+	if (!mrt__sched_is_forked())
+		mrt__task_abort(t);
+}
+
+bool mrt_task_is_aborted(const struct mrt_task *t)
+{
+	/* relaxed: a flag; what it leads to is ordered by the take */
+	return atomic_load_explicit(&t->word, memory_order_relaxed) & MRT__WORD_ABORTED;
+}
+
+bool mrt_task_is_finished(const struct mrt_task *t)
+{
+	/* [TASK.word.end] */
+	return atomic_load_explicit(&t->word, memory_order_acquire) & MRT__WORD_ENDED;
+}
+
+/* ---- join ---- */
+
+/* A thread outside that waits; on its stack. */
+struct thread_joiner {
+	atomic_uint done;
+	int64_t result;
+} __attribute__((aligned(8)));
+
+static void futex_wait(atomic_uint *word, unsigned value)
+{
+	/* any return is a reason to look again */
+	(void)syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, value, NULL, NULL, 0);
+}
+
+static void futex_wake(atomic_uint *word)
+{
+	(void)syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0); /* nobody waiting is fine */
+}
+
+/* Tell the joiner. With a join waiting its reference is passed on: the join consumes the handle. */
+static void wake_joiner(struct mrt_task *t)
+{
+	/* [TASK.join.end] acquire: the joiner's op or waiter is readable; pairs with [TASK.join.wait]; release: the
+	 * result is, to a join that comes later */
+	uintptr_t old = atomic_exchange_explicit(&t->join, MRT__JOIN_ENDED, memory_order_acq_rel);
+	int64_t result = t->result;
+
+	if (!old)
+		return;
+	if (old & MRT__JOIN_THREAD) {
+		struct thread_joiner *j = (struct thread_joiner *)(old & ~MRT__JOIN_THREAD);
+		atomic_uint *word = &j->done;
+
+		j->result = result;
+		mrt__task_unref(t);
+		/* [JOIN.done.pub] after this the waiter may be gone; the wake by address is harmless then */
+		atomic_store_explicit(word, 1, memory_order_release);
+		futex_wake(word);
+		return;
+	}
+	mrt__task_unref(t); /* ours remains until end_task drops it */
+	mrt__op_finish((struct mrt__op *)old, result);
+}
+
+static bool cancel_join(struct mrt__op *op)
+{
+	struct mrt_task *t = op->wait.object;
+	uintptr_t old = (uintptr_t)op;
+
+	/* relaxed: taking ourselves out publishes nothing; the task is alive, as the op holds its handle */
+	return atomic_compare_exchange_strong_explicit(&t->join, &old, 0, memory_order_relaxed, memory_order_relaxed);
+}
+
+static const struct mrt__wait_class join_class = { .cancel = cancel_join };
+
+static struct mrt_op *join_failed(struct mrt__op *op, int32_t err)
+{
+	mrt__op_end_inline(op, err);
+	op->why = err;
+	return mrt__op_public(op);
+}
+
+struct mrt_op *mrt_join(struct mrt_op *pub, struct mrt_task *t)
+{
+	struct mrt__op *op = mrt__op_of(pub);
+	struct mrt__worker *w = mrt__op_begin(op, MRT__OP_JOIN, MRT__OPF_WAIT);
+	uintptr_t old = 0;
+	int64_t result;
+
+	if (!w) {
+		op->why = (int32_t)op->res;
+		return pub;
+	}
+	if (t == w->task)
+		return join_failed(op, -EDEADLK);
+	op->wait = (struct mrt__op_wait){ .cls = &join_class, .object = t };
+	/* [TASK.join.wait] publishes the op to the ending task; acquire on failure: the result; pairs [TASK.join.end] */
+	if (atomic_compare_exchange_strong_explicit(&t->join, &old, (uintptr_t)op, memory_order_acq_rel,
+						    memory_order_acquire))
+		return pub;
+	if (old != MRT__JOIN_ENDED)
+		return join_failed(op, -EBUSY);
+	result = t->result;
+	mrt__task_unref(t);
+	mrt__op_end_inline(op, result);
+	return pub;
+}
+
+int mrt_task_join_wait(struct mrt_task *t, int64_t *ret_result)
+{
+	struct thread_joiner j = { .result = 0 };
+	uintptr_t old = 0;
+
+	if (mrt__worker_self)
+		return -EDEADLK;
+	if (mrt__sched_is_forked())
+		return -ECHILD;
+	atomic_init(&j.done, 0);
+	/* [TASK.join.wait] as in mrt_join() */
+	if (atomic_compare_exchange_strong_explicit(&t->join, &old, (uintptr_t)&j | MRT__JOIN_THREAD,
+						    memory_order_acq_rel, memory_order_acquire)) {
+		/* [JOIN.done.obs] the result is there; pairs with [JOIN.done.pub] */
+		while (!atomic_load_explicit(&j.done, memory_order_acquire))
+			futex_wait(&j.done, 0);
+	} else if (old == MRT__JOIN_ENDED) {
+		j.result = t->result;
+		mrt__task_unref(t);
+	} else {
+		return -EBUSY;
+	}
+	if (ret_result)
+		*ret_result = j.result;
+	return 0;
+}
+
+void mrt_detach(struct mrt_task *t)
+{
+	if (t && !mrt__sched_is_forked())
+		mrt__task_unref(t);
+}
+
+/* ---- who is it, and what holds it up ---- */
+
+#define REPORT_OPS_MAX 4u
+
+/* One op in words. @return characters written, cut to fit */
+static size_t describe_op(const struct mrt__op *op, char *buf, size_t bytes)
+{
+	int n;
+
+	if (op->flags & MRT__OPF_RING)
+		n = snprintf(buf, bytes, " %s(fd %d, %u bytes at %#llx)", mrt__op_kind_name(op->kind), op->io.fd, op->io.len,
+			     (unsigned long long)op->io.addr);
+	else
+		n = snprintf(buf, bytes, " %s", mrt__op_kind_name(op->kind));
+	return n < 0 ? 0 : mrt__min((size_t)n, bytes - 1);
+}
+
+bool mrt__task_report(struct mrt_task *t)
+{
+	/* relaxed: a look; try_hold decides */
+	uint64_t word = atomic_load_explicit(&t->word, memory_order_relaxed), old;
+	char name[64], ops[256] = "";
+	const struct mrt__op *op;
+	size_t used = 0;
+	unsigned nr = 0;
+
+	if (!(word & MRT__WORD_LIVE) || word & MRT__WORD_ENDED)
+		return false;
+	if (word & (MRT__WORD_RUNNING | MRT__WORD_SCHEDULED)) {
+		mrt__sched_log(t->sched, MRT_LOG_WARN, "task %s (%llu) is %s", mrt_task_name(t, name, sizeof(name)),
+			       (unsigned long long)t->id, word & MRT__WORD_RUNNING ? "being polled" : "runnable");
+		return true;
+	}
+	old = word;
+	/* [TASK.word.take] be its holder while we read its list; relaxed on failure: then it is not reported */
+	if (!atomic_compare_exchange_strong_explicit(&t->word, &old, word | MRT__WORD_RUNNING, memory_order_acquire,
+						     memory_order_relaxed))
+		return true;
+	for (op = t->ops; op; op = op->next, nr++)
+		if (nr < REPORT_OPS_MAX)
+			used += describe_op(op, ops + used, sizeof(ops) - used);
+	mrt__sched_log(t->sched, MRT_LOG_WARN, "task %s (%llu) waits with %u ops in flight:%s%s",
+		       mrt_task_name(t, name, sizeof(name)), (unsigned long long)t->id, nr, ops,
+		       nr > REPORT_OPS_MAX ? " ..." : "");
+	if (!mrt__task_try_idle(t, t->flags & MRT__TASKF_ABORTED)) {
+		mrt__task_requeue(t);
+		mrt__sched_enqueue(t);
+	}
+	return true;
+}
+
+struct mrt_task *mrt_task_self(void)
+{
+	return mrt__worker_self ? mrt__worker_self->task : NULL;
+}
+
+uint64_t mrt_task_id(const struct mrt_task *t)
+{
+	return t->id;
+}
+
+const char *mrt_task_name(const struct mrt_task *t, char *buf, size_t buf_bytes)
+{
+	Dl_info info;
+
+	if (t->name)
+		return t->name;
+	if (dladdr((void *)(uintptr_t)t->fn, &info) && info.dli_sname)
+		return info.dli_sname;
+	(void)snprintf(buf, buf_bytes, "task@%p", (void *)(uintptr_t)t->fn); /* cut to fit */
+	return buf;
+}

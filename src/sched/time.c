@@ -1,0 +1,172 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Sleeps and deadlines: ops whose completer is a wheel.
+ *
+ * A wheel is under its worker's short lock, and the lock decides between firing and cancelling: an entry is taken out,
+ * and its state changed, by whoever holds the lock first. So an entry that was taken out to fire can still be read
+ * after the lock is dropped: its op is undelivered until it is finished, and a canceller that finds it FIRED waits for
+ * that. (Deciding by a compare-exchange on the state alone would not do: the canceller could free the entry while the
+ * firing side walks its list.)
+ */
+#include <martlet/time.h>
+
+#include "base/assert.h"
+#include "base/clock.h"
+#include "sched/op.h"
+#include "sched/task.h"
+#include "sched/worker.h"
+
+enum timer_state {
+	TIMER_ARMED = 1,
+	TIMER_FIRED = 2,
+	TIMER_CANCELLED = 3,
+};
+
+static struct mrt__op *op_of_entry(struct mrt__wheel_entry *e)
+{
+	return mrt__container_of(e, struct mrt__op, timer);
+}
+
+static void set_state(struct mrt__wheel_entry *e, enum timer_state state)
+{
+	/* relaxed: under the lock */
+	atomic_store_explicit(&e->state, state, memory_order_relaxed);
+}
+
+/* Under the lock. [WORKER.wheel_next] a hint for parking and for the sentry; each looks again under the lock. */
+static void publish_next(struct mrt__worker *v)
+{
+	atomic_store_explicit(&v->wheel_next, mrt__wheel_next(&v->wheel), memory_order_relaxed);
+}
+
+void mrt__worker_timer_add(struct mrt__worker *w, struct mrt__op *op, uint64_t deadline_ns)
+{
+	op->timer.owner = w->index;
+	op->timer.pprev = NULL;
+	mrt__lock(&w->wheel_lock);
+	set_state(&op->timer, TIMER_ARMED);
+	mrt__wheel_insert(&w->wheel, &op->timer, deadline_ns);
+	publish_next(w);
+	mrt__stat_set(&w->stats->timers, mrt__wheel_nr(&w->wheel));
+	mrt__unlock(&w->wheel_lock);
+}
+
+bool mrt__worker_timer_cancel(struct mrt__sched *s, struct mrt__op *op)
+{
+	struct mrt__worker *v = s->workers[op->timer.owner];
+	bool armed;
+
+	mrt__lock(&v->wheel_lock);
+	/* relaxed: under the lock */
+	armed = atomic_load_explicit(&op->timer.state, memory_order_relaxed) == TIMER_ARMED;
+	if (armed) {
+		mrt__wheel_remove(&v->wheel, &op->timer);
+		set_state(&op->timer, TIMER_CANCELLED);
+		mrt__stat_set(&v->stats->timers, mrt__wheel_nr(&v->wheel));
+		/* next stays: at worst one early wake */
+	}
+	mrt__unlock(&v->wheel_lock);
+	return armed;
+}
+
+unsigned mrt__worker_fire(struct mrt__worker *w, struct mrt__worker *v, uint64_t now, unsigned max)
+{
+	unsigned total = 0, nr, i;
+
+	while (total < max) {
+		unsigned want = mrt__min(max - total, MRT__TIMERS_PER_HOLD);
+		struct mrt__wheel_entry *e = NULL, *next;
+
+		if (v == w)
+			mrt__lock(&v->wheel_lock);
+		else if (!mrt__lock_try(&v->wheel_lock))
+			break;
+		nr = mrt__wheel_advance(&v->wheel, now, want, &e);
+		for (i = 0, next = e; i < nr && next; i++, next = next->next)
+			set_state(next, TIMER_FIRED);
+		publish_next(v);
+		mrt__stat_set(&v->stats->timers, mrt__wheel_nr(&v->wheel));
+		mrt__unlock(&v->wheel_lock);
+		for (i = 0; e; e = next, i++) {
+			next = e->next;
+			mrt__op_finish(op_of_entry(e), 0);
+		}
+		total += i;
+		if (nr < want)
+			break;
+	}
+	mrt__stat_add(&w->stats->timer_fires, total);
+	return total;
+}
+
+uint64_t mrt_now(void)
+{
+	return mrt__clock_now();
+}
+
+static struct mrt_op *sleep_until(struct mrt_op *pub, uint64_t when_ns, uint64_t now)
+{
+	struct mrt__op *op = mrt__op_of(pub);
+	struct mrt__worker *w = mrt__op_begin(op, MRT__OP_SLEEP, 0);
+
+	if (!w)
+		return pub;
+	if (when_ns <= now)
+		mrt__op_end_inline(op, 0);
+	else
+		mrt__worker_timer_add(w, op, when_ns);
+	return pub;
+}
+
+struct mrt_op *mrt_sleep(struct mrt_op *op, uint64_t ns)
+{
+	uint64_t now = mrt__clock_now();
+
+	return sleep_until(op, mrt__clock_add(now, ns), now);
+}
+
+struct mrt_op *mrt_sleep_until(struct mrt_op *op, uint64_t when_ns)
+{
+	return sleep_until(op, when_ns, mrt__clock_now());
+}
+
+/* Put the deadline right behind its op in the task's list: that is how the op finds it. */
+static void link_behind(struct mrt__op *op, struct mrt__op *d)
+{
+	d->next = op->next;
+	d->pprev = &op->next;
+	if (d->next)
+		d->next->pprev = &d->next;
+	op->next = d;
+}
+
+struct mrt_op *mrt_deadline(struct mrt_op *pub, struct mrt_timer *timer, uint64_t ns)
+{
+	struct mrt__op *op = mrt__op_of(pub), *d = mrt__op_of(&timer->mrt__op);
+	struct mrt__worker *w = mrt__worker_self;
+
+	if (op->state != MRT__OP_INFLIGHT)
+		return pub;
+	if (!w || op->task != w->task)
+		mrt__bug("mrt_deadline: op %p (%s) belongs to another task", (void *)op, mrt__op_kind_name(op->kind));
+	if (op->flags & MRT__OPF_DEADLINE)
+		mrt__bug("mrt_deadline: op %p (%s) has one already", (void *)op, mrt__op_kind_name(op->kind));
+	if (d->state == MRT__OP_INFLIGHT)
+		mrt__bug("mrt_deadline: timer %p is in use by another op in flight", (void *)timer);
+	if (ns == 0) {
+		mrt__op_cancel(op, MRT__OPF_TIMEDOUT);
+		return pub;
+	}
+	timer->mrt__target = pub;
+	d->why = 0;
+	d->state = MRT__OP_INFLIGHT;
+	d->kind = MRT__OP_DEADLINE;
+	d->flags = MRT__OPF_SHIELDED;
+	d->task = op->task;
+	d->rflags = 0;
+	atomic_init(&d->msg, MRT__OP_MSG_NONE);
+	link_behind(op, d);
+	op->flags |= MRT__OPF_DEADLINE;
+	mrt__worker_timer_add(w, d, mrt__clock_add(mrt__clock_now(), ns));
+	return pub;
+}

@@ -1,0 +1,791 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The worker's loop: pick a task, run it, and turn the ring in between.
+ *
+ *	tick    every event_interval ticks   a ring turn, although there is work
+ *	        every inject_interval ticks  one task from inject first
+ *	        next slot, local queue       and up to three next-slot polls behind each task, on one budget
+ *	        a ring turn                  submit, reap, timers, yielded tasks, a batch from inject
+ *	        search                       steal; the next slot of somebody stuck, last
+ *	        park                         in the ring
+ *
+ * The ring turn serves everybody evenly. What waits outside the local queue (inject, yielded tasks, completions, due
+ * timers) shares the queue's free slots in rotation, each oldest first, and nothing that is yielded or reaped spills
+ * into inject. Reaping stops where the slots end; the rest waits in the CQ, in order. So with any number of ready tasks
+ * each gets its turn: a full queue that is refilled from the CQ first would starve whoever was pushed out of it.
+ */
+#include "sched/worker.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/assert.h"
+#include "sched/op_run.h"
+
+#define REAP_BATCH 64u
+#define DRAIN_MAX 128u          /* completions that one turn asks the kernel for beyond the first pass */
+#define CREDIT_RESERVE_SHIFT 3  /* an eighth of the CQ is kept for wakes, messages and waits for peers */
+#define TUNE_TARGET_NS (200 * MRT__NS_PER_US)
+#define TUNE_MIN 2u
+#define TUNE_MAX 127u
+
+__thread struct mrt__worker *mrt__worker_self __attribute__((tls_model("initial-exec")));
+
+/* ---- make and free ---- */
+
+int mrt__worker_create(const struct mrt__worker_opts *opts, struct mrt__worker **ret_worker)
+{
+	struct mrt__worker *w = aligned_alloc(MRT__CACHE_PAIR, sizeof(*w));
+
+	if (!w)
+		return -ENOMEM;
+	memset(w, 0, sizeof(*w));
+	w->seen_polls = calloc(opts->sched->workers_nr, sizeof(*w->seen_polls));
+	if (!w->seen_polls) {
+		free(w);
+		return -ENOMEM;
+	}
+	w->sched = opts->sched;
+	w->ring = opts->ring;
+	w->index = (uint16_t)opts->index;
+	w->cpu = opts->cpu;
+	w->stats = &opts->sched->stats[opts->index];
+	mrt__stat_set(&w->stats->index, opts->index);
+	mrt__stat_set(&w->stats->cpu, opts->cpu);
+	w->next_enabled = true;
+	w->inject_interval = w->inject_left = opts->sched->inject_interval;
+	w->event_interval = w->event_left = opts->sched->event_interval;
+	w->credits = opts->cq_entries - (opts->cq_entries >> CREDIT_RESERVE_SHIFT);
+	mrt__rand_init(&w->rand, opts->seed);
+	mrt__heap_init(&w->heap);
+	mrt__runq_init(&w->runq, 0, opts->sched->workers_nr == 1);
+	mrt__park_init(&w->park);
+	w->parked_ns = mrt__clock_now();
+	mrt__wheel_init(&w->wheel, w->parked_ns);
+	atomic_init(&w->wheel_next, UINT64_MAX);
+	*ret_worker = w;
+	return 0;
+}
+
+void mrt__worker_destroy(struct mrt__worker *w)
+{
+	if (!w)
+		return;
+	mrt__heap_fini(&w->heap);
+	free(w->seen_polls);
+	free(w);
+}
+
+/* ---- queues ---- */
+
+void mrt__worker_push(struct mrt__worker *w, struct mrt_task *t)
+{
+	struct mrt_task *batch[MRT__RUNQ_BATCH_MAX];
+	unsigned nr;
+
+	if (mrt__likely(mrt__runq_try_push(&w->runq, t)))
+		return;
+	if (mrt__runq_push(&w->runq, t, batch, &nr) == MRT__RUNQ_PUSHED)
+		return;
+	mrt__stat_add(&w->stats->overflows, 1);
+	mrt__inject_push(&w->sched->inject, batch, nr);
+	mrt__sched_notify(w->sched);
+}
+
+void mrt__worker_push_yielded(struct mrt__worker *w, struct mrt_task *t)
+{
+	t->queue_next = NULL;
+	if (w->yielded_tail)
+		w->yielded_tail->queue_next = t;
+	else
+		w->yielded_head = t;
+	w->yielded_tail = t;
+	w->yielded_nr++;
+}
+
+static void wake_worker(struct mrt__worker *w)
+{
+	struct mrt__worker *self = mrt__worker_self;
+
+	if (!mrt__park_wake(&w->park))
+		return;
+	if (self && self->sched == w->sched)
+		mrt__stat_add(&self->stats->wakes_sent, 1);
+	mrt__ring_wake(w->ring);
+}
+
+void mrt__sched_wake(struct mrt__worker *w)
+{
+	wake_worker(w);
+}
+
+void mrt__sched_notify(struct mrt__sched *s)
+{
+	int i = mrt__idle_worker_to_notify(&s->idle);
+
+	if (i >= 0)
+		wake_worker(s->workers[i]);
+}
+
+/* A wake or spawn made by a task: the next slot, whose former occupant goes to the queue's back. */
+static void schedule_local(struct mrt__worker *w, struct mrt_task *t)
+{
+	if (mrt__likely(w->next_enabled)) {
+		t = mrt__runq_next_swap(&w->runq, t);
+		if (!t)
+			return; /* a slot push wakes nobody: the sentry looks after tasks behind a long poll */
+	}
+	mrt__worker_push(w, t);
+	if (w->sched->workers_nr > 1)
+		mrt__sched_notify(w->sched);
+}
+
+void mrt__sched_enqueue(struct mrt_task *t)
+{
+	struct mrt__worker *w = mrt__worker_self;
+	struct mrt__sched *s = t->sched;
+
+	if (mrt__likely(w && w->sched == s)) {
+		mrt__stat_add(&w->stats->local_schedules, 1);
+		if (w->in_turn) {
+			w->turn_woken++;
+			mrt__worker_push(w, t);
+		} else {
+			schedule_local(w, t);
+		}
+		return;
+	}
+	/* relaxed: a count */
+	atomic_fetch_add_explicit(&s->remote_wakes, 1, memory_order_relaxed);
+	mrt__inject_push(&s->inject, &t, 1);
+	mrt__sched_notify(s);
+}
+
+/* ---- inbox and mailbox: stacks that others push and the owner takes whole (no ABA) ---- */
+
+void mrt__inbox_push(struct mrt__worker *w, struct mrt_task *t)
+{
+	/* relaxed: the exchange decides */
+	struct mrt_task *old = atomic_load_explicit(&w->inbox, memory_order_relaxed);
+
+	do
+		t->queue_next = old;
+	/* [WORKER.inbox.push] publishes the task; pairs with [WORKER.inbox.take] */
+	while (!atomic_compare_exchange_weak_explicit(&w->inbox, &old, t, memory_order_release, memory_order_relaxed));
+	/* relaxed: an estimate, for placing */
+	atomic_fetch_add_explicit(&w->inbox_nr, 1, memory_order_relaxed);
+	if (w != mrt__worker_self)
+		wake_worker(w);
+}
+
+struct mrt_task *mrt__inbox_take(struct mrt__worker *v)
+{
+	struct mrt_task *t, *next, *list = NULL;
+	unsigned nr = 0;
+
+	/* relaxed: empty needs no order */
+	if (!atomic_load_explicit(&v->inbox, memory_order_relaxed))
+		return NULL;
+	/* [WORKER.inbox.take] */
+	for (t = atomic_exchange_explicit(&v->inbox, NULL, memory_order_acquire); t; t = next) {
+		next = t->queue_next;
+		t->queue_next = list;
+		list = t;
+		nr++;
+	}
+	/* relaxed: an estimate; it may pass below zero for a moment, as the pusher counts late */
+	atomic_fetch_sub_explicit(&v->inbox_nr, nr, memory_order_relaxed);
+	return list;
+}
+
+void mrt__mailbox_push(struct mrt__worker *owner, struct mrt__op *op)
+{
+	/* relaxed: the exchange decides */
+	struct mrt__op *old = atomic_load_explicit(&owner->mailbox, memory_order_relaxed);
+
+	do
+		op->res = (int64_t)(intptr_t)old; /* the visible result is not valid in flight: it is the link */
+	/* [WORKER.mailbox.push] publishes the request; pairs with [WORKER.mailbox.take] */
+	while (!atomic_compare_exchange_weak_explicit(&owner->mailbox, &old, op, memory_order_release,
+						      memory_order_relaxed));
+	wake_worker(owner);
+}
+
+void mrt__mailbox_drain(struct mrt__worker *w)
+{
+	struct mrt__op *op, *next;
+
+	/* relaxed: empty needs no order */
+	if (mrt__likely(!atomic_load_explicit(&w->mailbox, memory_order_relaxed)))
+		return;
+	/* [WORKER.mailbox.take] */
+	for (op = atomic_exchange_explicit(&w->mailbox, NULL, memory_order_acquire); op; op = next) {
+		bool terminal = op->rflags & MRT__OPR_TERMINAL;
+		int64_t raw = op->raw;
+
+		next = (struct mrt__op *)(intptr_t)op->res;
+		if (!terminal && !(op->rflags & MRT__OPR_QUEUED))
+			mrt__op_cancel_on_owner(w, op);
+		/*
+		 * [OP.msg.consume] our accesses are over; pairs with [OP.msg.wait]. WAITING: it was finished and popped
+		 * before, and the holder waits for us to push it once more. An op that is not terminal lives on until its
+		 * CQE; a queued one is taken out only after the message is consumed, as its finish may free it.
+		 */
+		if (atomic_exchange_explicit(&op->msg, MRT__OP_MSG_CONSUMED, memory_order_acq_rel) ==
+		    MRT__OP_MSG_WAITING) {
+			mrt__assert(terminal);
+			mrt__op_finish(op, raw);
+		} else if (!terminal && op->rflags & MRT__OPR_QUEUED) {
+			mrt__op_cancel_on_owner(w, op);
+		}
+	}
+}
+
+/* ---- the ring turn ---- */
+
+void mrt__worker_flush(struct mrt__worker *w)
+{
+	if (mrt__ring_staged(w->ring) > 0)
+		(void)mrt__ring_flush(w->ring); /* what is not taken stays staged for the next turn */
+}
+
+/* Hand up to `room` finished ops to their tasks. @return tasks' slots used, at most room */
+static unsigned reap(struct mrt__worker *w, unsigned room)
+{
+	struct mrt__ring_done done[REAP_BATCH];
+	unsigned events = 0, used = 0, nr, i;
+
+	do {
+		nr = mrt__ring_reap(w->ring, done, mrt__min(REAP_BATCH, room - used), &events);
+		for (i = 0; i < nr; i++) {
+			if (i + 1 < nr)
+				__builtin_prefetch(done[i + 1].user);
+			used += mrt__op_step(w, done[i].user, done[i].res);
+		}
+	} while (nr > 0 && used < room);
+	if (mrt__unlikely(events & MRT__RING_EVENT_SENTRY))
+		mrt__sentry_on_timer(w);
+	return used;
+}
+
+static unsigned take_yielded(struct mrt__worker *w, unsigned room)
+{
+	unsigned nr = 0;
+
+	while (nr < room && w->yielded_head) {
+		struct mrt_task *t = w->yielded_head;
+
+		w->yielded_head = t->queue_next;
+		if (!w->yielded_head)
+			w->yielded_tail = NULL;
+		w->yielded_nr--;
+		mrt__worker_push(w, t);
+		nr++;
+	}
+	return nr;
+}
+
+static unsigned take_inject(struct mrt__worker *w, unsigned room)
+{
+	struct mrt_task *batch[MRT__INJECT_BATCH_MAX];
+	size_t share = mrt__inject_len(&w->sched->inject) / w->sched->workers_nr + 1, nr, i;
+
+	nr = mrt__inject_pop(&w->sched->inject, batch, mrt__min(share, mrt__min(room, MRT__INJECT_BATCH_MAX)));
+	for (i = 0; i < nr; i++)
+		mrt__worker_push(w, batch[i]);
+	mrt__stat_add(&w->stats->injects, nr);
+	return (unsigned)nr;
+}
+
+/* What was placed here: few, and not bounded by room; beyond it they overflow like any push. */
+static unsigned take_inbox(struct mrt__worker *w)
+{
+	struct mrt_task *t = mrt__inbox_take(w), *next;
+	unsigned nr = 0;
+
+	for (; t; t = next) {
+		next = t->queue_next;
+		mrt__worker_push(w, t);
+		nr++;
+	}
+	return nr;
+}
+
+enum source {
+	SOURCE_INJECT,
+	SOURCE_YIELDED,
+	SOURCE_CQ,
+	SOURCE_TIMERS,
+	SOURCES_NR
+};
+
+static bool source_waits(struct mrt__worker *w, enum source s, uint64_t now)
+{
+	switch (s) {
+	case SOURCE_INJECT:
+		return mrt__inject_len(&w->sched->inject) > 0;
+	case SOURCE_YIELDED:
+		return w->yielded_nr > 0;
+	case SOURCE_CQ:
+		return mrt__ring_ready(w->ring) > 0;
+	case SOURCE_TIMERS:
+		/* relaxed: we wrote it, or a sentry that took timers out */
+		return atomic_load_explicit(&w->wheel_next, memory_order_relaxed) <= now;
+	case SOURCES_NR:
+		break;
+	}
+	mrt__bug("no such source: %d", s);
+}
+
+static unsigned source_take(struct mrt__worker *w, enum source s, uint64_t now, unsigned room)
+{
+	switch (s) {
+	case SOURCE_INJECT:
+		return take_inject(w, room);
+	case SOURCE_YIELDED:
+		return take_yielded(w, room);
+	case SOURCE_CQ:
+		return reap(w, room);
+	case SOURCE_TIMERS:
+		return mrt__worker_fire(w, w, now, room);
+	case SOURCES_NR:
+		break;
+	}
+	mrt__bug("no such source: %d", s);
+}
+
+/*
+ * Share the free slots: first an equal part for each source that waits, then what is left over, both beginning with
+ * another source each turn. @return slots used
+ */
+static unsigned refill(struct mrt__worker *w, uint64_t now)
+{
+	enum source waiting[SOURCES_NR];
+	unsigned room = mrt__runq_room(&w->runq), total = 0, nr = 0, pass, i, part;
+
+	for (i = 0; i < SOURCES_NR; i++) {
+		enum source s = (enum source)((w->turn_first + i) % SOURCES_NR);
+
+		if (source_waits(w, s, now))
+			waiting[nr++] = s;
+	}
+	w->turn_first++;
+	if (nr == 0)
+		return 0;
+	part = mrt__max(room / nr, 1u);
+	for (pass = 0; pass < 2; pass++) {
+		for (i = 0; i < nr && total < room; i++) {
+			if (pass == 1 && !source_waits(w, waiting[i], now))
+				continue;
+			total += source_take(w, waiting[i], now,
+					     pass == 0 ? mrt__min(part, room - total) : room - total);
+		}
+	}
+	if (room == 0 && mrt__ring_ready(w->ring) > 0)
+		(void)reap(w, 0); /* wakes and acknowledgements need no slot */
+	return total;
+}
+
+/* Now, if anything here needs it: a clock read costs as much as a short poll. */
+static uint64_t turn_clock(struct mrt__worker *w)
+{
+	/* relaxed: ours, or a sentry's, as above */
+	if (atomic_load_explicit(&w->wheel_next, memory_order_relaxed) == UINT64_MAX)
+		return 0;
+	return mrt__clock_now();
+}
+
+static void publish_gauges(struct mrt__worker *w)
+{
+	mrt__stat_set(&w->stats->local_queue, mrt__runq_len(&w->runq));
+	mrt__stat_set(&w->stats->next_slot, mrt__runq_has_next(&w->runq));
+	mrt__stat_set(&w->stats->yielded, w->yielded_nr);
+	mrt__stat_set(&w->stats->inflight, w->inflight);
+}
+
+/* Work that others could help with: wake a searcher. A stale count only delays the help. */
+static void notify_if_plenty(struct mrt__worker *w, unsigned made)
+{
+	if (made < 2 || w->sched->workers_nr == 1)
+		return;
+	if (mrt__idle_unparked_nr(&w->sched->idle) < w->sched->workers_nr)
+		mrt__sched_notify(w->sched);
+}
+
+/* Deferred work comes in pieces (20 a call on newer kernels): ask again while it does, and there is room. */
+static unsigned drain_deferred(struct mrt__worker *w)
+{
+	unsigned total = 0, nr, room;
+
+	while (total < DRAIN_MAX && mrt__ring_has_deferred(w->ring) && (room = mrt__runq_room(&w->runq)) > 0) {
+		(void)mrt__ring_flush(w->ring); /* looked at by its completions */
+		nr = reap(w, mrt__min(room, DRAIN_MAX - total));
+		if (nr == 0)
+			break; /* the flag alone is only a hint */
+		total += nr;
+	}
+	return total;
+}
+
+#define REPORT_TASKS_MAX 16u
+
+static void report_cell(void *cell, void *ctx)
+{
+	unsigned *left = ctx;
+
+	if (*left > 0)
+		*left -= mrt__task_report(cell);
+}
+
+/* A shutdown runs late: say what holds it up. The outside heaps are walked by whoever comes first. */
+static void report_tasks(struct mrt__worker *w)
+{
+	struct mrt__sched *s = w->sched;
+	unsigned left = REPORT_TASKS_MAX, i;
+
+	mrt__heap_walk(&w->heap, report_cell, &left);
+	for (i = w->index; i < MRT__OUTSIDE_HEAPS_NR; i += s->workers_nr) {
+		pthread_mutex_lock(&s->outside[i].lock);
+		mrt__heap_walk(&s->outside[i].heap, report_cell, &left);
+		pthread_mutex_unlock(&s->outside[i].lock);
+	}
+	/* [WORKER.report.done] */
+	atomic_store_explicit(&w->report, false, memory_order_release);
+}
+
+bool mrt__worker_turn(struct mrt__worker *w)
+{
+	uint64_t now;
+	unsigned made;
+
+	if (mrt__unlikely(mrt__sched_is_forked()))
+		mrt__bug("a task went on in a child after fork; call exec or _exit there");
+	w->in_turn = true;
+	w->turn_woken = 0;
+	/* relaxed: it comes with a wake; seen now or at the next turn */
+	if (mrt__unlikely(atomic_load_explicit(&w->sched->closing, memory_order_relaxed)) && !w->heap_aborted)
+		mrt__worker_abort_all(w);
+	if (mrt__unlikely(atomic_load_explicit(&w->report, memory_order_relaxed))) /* relaxed: as closing */
+		report_tasks(w);
+	mrt__mailbox_drain(w);
+	if (mrt__ring_staged(w->ring) > 0 || mrt__ring_has_deferred(w->ring))
+		(void)mrt__ring_flush(w->ring); /* what is not taken stays staged */
+	now = turn_clock(w);
+	mrt__stat_set(&w->stats->cq_ready, mrt__ring_ready(w->ring));
+	made = take_inbox(w);
+	made += refill(w, now);
+	made += drain_deferred(w);
+	if (mrt__unlikely(w->queued_head != NULL))
+		mrt__worker_resubmit(w);
+	w->in_turn = false;
+	if (now)
+		mrt__stat_set(&w->stats->turn_ns, now);
+	publish_gauges(w);
+	notify_if_plenty(w, made);
+	/* mailbox and aborts make tasks runnable without taking a share */
+	return made > 0 || w->turn_woken > 0;
+}
+
+/* ---- self-tuning ---- */
+
+/* Look at inject about every 200 us of polling (Tokio's rule; reference: its stats.rs). */
+static void tune_inject(struct mrt__worker *w, uint64_t now)
+{
+	uint64_t polls = w->stats->polls - w->tune_polls, weight;
+	double mean, keep = 1.0, interval;
+
+	if (w->tune_ns && polls > 0) {
+		mean = (double)(now - w->tune_ns) / (double)polls;
+		for (weight = mrt__min(polls, 64u); weight > 0; weight--)
+			keep *= 0.9;
+		w->tune_mean_ns = w->tune_mean_ns > 0 ? keep * w->tune_mean_ns + (1 - keep) * mean : mean;
+		interval = (double)TUNE_TARGET_NS / mrt__max(w->tune_mean_ns, 1.0);
+		interval = mrt__min(mrt__max(interval, (double)TUNE_MIN), (double)TUNE_MAX);
+		if (interval - (double)w->inject_interval > 2 || (double)w->inject_interval - interval > 2)
+			w->inject_interval = (uint32_t)interval;
+	}
+	w->tune_ns = now;
+	w->tune_polls = w->stats->polls;
+}
+
+/* Seldom under load, to save enters; soon when work is scarce, to answer fast. */
+static void tune_events(struct mrt__worker *w)
+{
+	uint32_t len = mrt__runq_len(&w->runq), base = w->sched->event_interval;
+
+	w->event_interval = len >= 128 ? 3 * base : len >= 32 ? base : mrt__max(base / 4, 1u);
+}
+
+static void event_turn(struct mrt__worker *w)
+{
+	(void)mrt__worker_turn(w); /* there is work in any case */
+	if (w->sched->tune_events)
+		tune_events(w);
+	w->event_left = w->event_interval;
+	if (w->sched->tune_inject || w->sched->workers_nr > 1) {
+		uint64_t now = mrt__clock_now();
+
+		if (w->sched->tune_inject)
+			tune_inject(w, now);
+		mrt__sentry_on_event_turn(w, now);
+	}
+}
+
+/* ---- one tick ---- */
+
+static struct mrt_task *pop_inject(struct mrt__worker *w)
+{
+	struct mrt_task *t;
+
+	if (mrt__inject_pop(&w->sched->inject, &t, 1) == 0)
+		return NULL;
+	mrt__stat_add(&w->stats->injects, 1);
+	return t;
+}
+
+static struct mrt_task *next_task(struct mrt__worker *w)
+{
+	struct mrt_task *t;
+
+	if (--w->inject_left == 0) {
+		w->inject_left = w->inject_interval;
+		t = pop_inject(w);
+		if (t)
+			return t;
+	}
+	t = mrt__runq_next_take(&w->runq);
+	return t ? t : mrt__runq_pop(&w->runq);
+}
+
+static void leave_search(struct mrt__worker *w)
+{
+	w->searching = false;
+	mrt__stat_set(&w->stats->state, MRT_WORKER_RUNNING);
+	if (mrt__idle_end_search(&w->sched->idle))
+		mrt__sched_notify(w->sched); /* the last searcher to find work wakes another */
+}
+
+/* Run a task, and up to three that it put into the next slot, on one budget. */
+static void run(struct mrt__worker *w, struct mrt_task *t)
+{
+	unsigned i;
+
+	if (mrt__unlikely(w->searching))
+		leave_search(w);
+	if (mrt__unlikely(w->woken)) {
+		w->woken = false;
+		if (w->sched->workers_nr > 1)
+			mrt__sentry_on_work(w);
+	}
+	w->budget = MRT__BUDGET;
+	mrt__task_run(w, t);
+	for (i = 1; i <= MRT__NEXT_POLLS_MAX; i++) {
+		t = mrt__runq_next_take(&w->runq);
+		if (!t)
+			break;
+		if (w->budget == 0) {
+			mrt__worker_push(w, t); /* it has waited its turn: to the queue, without a wake */
+			break;
+		}
+		if (i == MRT__NEXT_POLLS_MAX)
+			w->next_enabled = false;
+		mrt__task_run(w, t);
+	}
+	w->next_enabled = true;
+}
+
+struct mrt_task *mrt__worker_search(struct mrt__worker *w)
+{
+	struct mrt__sched *s = w->sched;
+	unsigned first, i, nr;
+	struct mrt_task *t;
+
+	if (s->workers_nr == 1)
+		return NULL;
+	if (!w->searching) {
+		if (!mrt__idle_try_search(&s->idle))
+			return NULL;
+		w->searching = true;
+		mrt__stat_set(&w->stats->state, MRT_WORKER_SEARCHING);
+	}
+	mrt__stat_add(&w->stats->steal_tries, 1);
+	first = mrt__rand_below(&w->rand, s->workers_nr);
+	for (i = 0; i < s->workers_nr; i++) {
+		struct mrt__worker *v = s->workers[(first + i) % s->workers_nr];
+
+		if (v == w)
+			continue;
+		t = mrt__runq_steal(&v->runq, &w->runq, &nr);
+		if (!t)
+			continue;
+		mrt__stat_add(&w->stats->steals, nr);
+		mrt__stat_add(&w->stats->steal_ops, 1);
+		return t;
+	}
+	t = pop_inject(w);
+	if (t)
+		return t;
+	/* the last pass: a task in the next slot of somebody who is in the middle of a poll */
+	for (i = 0; i < s->workers_nr; i++) {
+		struct mrt__worker *v = s->workers[(first + i) % s->workers_nr];
+
+		if (v == w || !mrt__stat_get(&v->stats->poll_fn))
+			continue;
+		t = mrt__runq_next_take(&v->runq);
+		if (!t)
+			continue;
+		mrt__stat_add(&w->stats->steals, 1);
+		mrt__stat_add(&w->stats->steal_ops, 1);
+		return t;
+	}
+	return NULL;
+}
+
+/* Closing, and every task has ended: all workers may leave. */
+static bool may_stop(struct mrt__sched *s)
+{
+	unsigned i;
+
+	if (!atomic_load_explicit(&s->closing, memory_order_acquire) || mrt__sched_tasks_alive(s) > 0)
+		return false;
+	/* relaxed: set once; the wakes below order it */
+	if (!atomic_exchange_explicit(&s->stopping, true, memory_order_acq_rel))
+		for (i = 0; i < s->workers_nr; i++)
+			if (s->workers[i] != mrt__worker_self)
+				wake_worker(s->workers[i]);
+	return true;
+}
+
+enum mrt__tick mrt__worker_tick(struct mrt__worker *w)
+{
+	struct mrt_task *t;
+
+	mrt__stat_add(&w->stats->ticks, 1);
+	if (mrt__unlikely(--w->event_left == 0))
+		event_turn(w);
+	t = next_task(w);
+	if (mrt__likely(t)) {
+		run(w, t);
+		return MRT__TICK_RAN;
+	}
+	if (mrt__worker_turn(w)) {
+		/* found at home: whoever was woken to search need not, and tells the others */
+		if (mrt__unlikely(w->searching))
+			leave_search(w);
+		w->event_left = w->event_interval;
+		return MRT__TICK_RAN;
+	}
+	w->event_left = w->event_interval;
+	if (mrt__unlikely(may_stop(w->sched)))
+		return MRT__TICK_STOP;
+	t = mrt__worker_search(w);
+	if (t) {
+		run(w, t);
+		return MRT__TICK_RAN;
+	}
+	return MRT__TICK_PARK;
+}
+
+/* ---- park ---- */
+
+/* The last searcher looks at every queue once more: what was pushed while it searched woke nobody. */
+static bool work_anywhere(struct mrt__sched *s)
+{
+	unsigned i;
+
+	if (mrt__inject_len(&s->inject) > 0)
+		return true;
+	for (i = 0; i < s->workers_nr; i++)
+		if (mrt__runq_has_work(&s->workers[i]->runq))
+			return true;
+	return false;
+}
+
+static void left_idle(struct mrt__worker *w)
+{
+	uint64_t now = mrt__clock_now();
+
+	/* not a sleeper any more: somebody took us out, and counted us as a searcher */
+	if (!mrt__idle_unpark_worker(&w->sched->idle, w->index))
+		w->searching = true;
+	mrt__stat_set(&w->stats->state, w->searching ? MRT_WORKER_SEARCHING : MRT_WORKER_RUNNING);
+	mrt__stat_add(&w->stats->park_ns, now - w->parked_ns);
+	w->parked_ns = now;
+}
+
+bool mrt__worker_park_begin(struct mrt__worker *w, uint64_t *ret_timeout_ns)
+{
+	struct mrt__sched *s = w->sched;
+	uint64_t now = mrt__clock_now(), next;
+	bool last;
+
+	if (w->woken)
+		mrt__stat_add(&w->stats->noop_wakes, 1);
+	w->woken = true;
+	mrt__stat_add(&w->stats->parks, 1);
+	mrt__stat_add(&w->stats->busy_ns, now - w->parked_ns);
+	mrt__stat_set(&w->stats->turn_ns, now);
+	mrt__stat_set(&w->stats->state, MRT_WORKER_PARKED);
+	w->parked_ns = now;
+	last = mrt__idle_park(&s->idle, w->index, w->searching);
+	w->searching = false;
+	mrt__sentry_on_park(w);
+	if (last && work_anywhere(s))
+		mrt__sched_notify(s);
+	if (!mrt__park_begin(&w->park)) {
+		left_idle(w);
+		return false;
+	}
+	/* relaxed: ours; a sentry that takes timers out only makes it later */
+	next = atomic_load_explicit(&w->wheel_next, memory_order_relaxed);
+	*ret_timeout_ns = next == UINT64_MAX ? UINT64_MAX : next > now ? next - now : 0;
+	return true;
+}
+
+void mrt__worker_park_end(struct mrt__worker *w)
+{
+	(void)mrt__park_end(&w->park); /* woken or not, the next tick looks everywhere */
+	left_idle(w);
+}
+
+void mrt__worker_park(struct mrt__worker *w)
+{
+	uint64_t timeout_ns;
+
+	if (!mrt__worker_park_begin(w, &timeout_ns))
+		return;
+	mrt__ring_wait(w->ring, timeout_ns);
+	mrt__worker_park_end(w);
+}
+
+/* ---- closing ---- */
+
+static void abort_cell(void *cell, void *ctx)
+{
+	(void)ctx;
+	mrt__task_abort(cell); /* only if it is LIVE: free cells have word 0 */
+}
+
+/*
+ * No task slips through: a worker's own heap is walked by its owner, who spawns nothing after it has seen the close; an
+ * outside heap under the lock that its spawners hold while they set the task's word, and whoever comes later sees the
+ * close by that lock's order and aborts its own task.
+ */
+void mrt__worker_abort_all(struct mrt__worker *w)
+{
+	struct mrt__sched *s = w->sched;
+	unsigned i;
+
+	w->heap_aborted = true;
+	mrt__heap_walk(&w->heap, abort_cell, NULL);
+	for (;;) {
+		/* relaxed: a ticket */
+		i = atomic_fetch_add_explicit(&s->aborted_heaps, 1, memory_order_relaxed);
+		if (i >= MRT__OUTSIDE_HEAPS_NR)
+			break;
+		pthread_mutex_lock(&s->outside[i].lock);
+		mrt__heap_walk(&s->outside[i].heap, abort_cell, NULL);
+		pthread_mutex_unlock(&s->outside[i].lock);
+	}
+}

@@ -1,0 +1,167 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * A worker: a thread with a ring, a run queue, a wheel and a heap. Its loop is a step function, so that a simulation
+ * can interleave several workers on one thread.
+ */
+#ifndef MRT_SCHED_WORKER_H
+#define MRT_SCHED_WORKER_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/clock.h"
+#include "base/compiler.h"
+#include "base/lock.h"
+#include "base/rand.h"
+#include "ring/ring.h"
+#include "sched/heap.h"
+#include "sched/park.h"
+#include "sched/runq.h"
+#include "sched/sched.h"
+#include "sched/task.h"
+#include "timer/wheel.h"
+
+struct mrt__worker {
+	/* ---- the owner's, and const ---- */
+	struct mrt__sched *sched;
+	struct mrt__ring *ring;
+	struct mrt_worker_stats *stats;
+	uint16_t index;
+	int cpu;                        /* pinned to, -1: floats */
+
+	/* ---- the owner's ---- */
+	struct mrt_task *task;          /* being polled, or whose news are being delivered */
+	unsigned budget;                /* left in this poll */
+	bool next_enabled;              /* false: wakes go to the queue, the next slot had its turns */
+	bool in_turn;                   /* inside a ring turn: what becomes runnable goes to the queue's tail */
+	bool searching;
+	bool woken;                     /* parked since the last task: for noop_wakes */
+	uint32_t inject_interval;       /* self-tuned, or the scheduler's */
+	uint32_t inject_left;           /* ticks until inject is served first */
+	uint32_t event_interval;
+	uint32_t event_left;            /* ticks until the next event turn */
+	unsigned turn_first;            /* which source is served first in the next turn */
+	unsigned turn_woken;            /* tasks that this turn made runnable */
+	uint32_t credits;               /* ops that may still be given to the kernel */
+	uint32_t inflight;              /* ops that the kernel has */
+	struct mrt_task *yielded_head, *yielded_tail;
+	uint32_t yielded_nr;
+	struct mrt__op *queued_head, *queued_tail; /* ops without credit or SQE, by done_next */
+	uint32_t queued_nr;
+	struct mrt__rand rand;
+	uint64_t ids;                   /* task ids given */
+	uint64_t tune_ns;               /* start of the current sample, and polls then */
+	uint64_t tune_polls;
+	double tune_mean_ns;            /* mean poll time, exponentially weighted; 0: none yet */
+	uint64_t parked_ns;             /* when the last park ended, for busy_ns */
+	uint64_t *seen_polls;           /* [workers_nr] as sentry: their poll counts at the last look */
+	uint64_t seen_ns;               /* when that was */
+	bool heap_aborted;              /* closing: our tasks were aborted */
+
+	struct mrt__heap heap;
+	struct mrt__runq runq;          /* owner and thieves */
+
+	/* ---- others' too ---- */
+	mrt__cache_aligned struct mrt__park park;
+	/* ops whose cancel we are asked for, by op->res; MPSC, taken whole. [WORKER.mailbox] */
+	_Atomic(struct mrt__op *) mailbox;
+	/* tasks placed here, by queue_next; pushed by any, taken whole by the owner or the sentry. [WORKER.inbox] */
+	_Atomic(struct mrt_task *) inbox;
+	atomic_uint inbox_nr;
+	atomic_bool report;             /* asked to say what its tasks wait for; it clears it */
+	atomic_bool sentry_armed;       /* the ring's sentry timer runs */
+
+	/* the wheel; lock: owner's insert, cancel, advance; any worker's cancel; the sentry by try-lock */
+	mrt__cache_aligned struct mrt__lock wheel_lock;
+	struct mrt__wheel wheel;
+	/* earliest instant that needs an advance; written under the lock, read without (a hint) */
+	_Atomic uint64_t wheel_next;
+};
+
+/* The calling thread's worker, or NULL. The simulation sets it by hand. */
+extern __thread struct mrt__worker *mrt__worker_self __attribute__((tls_model("initial-exec")));
+
+struct mrt__worker_opts {
+	struct mrt__sched *sched;
+	struct mrt__ring *ring;
+	unsigned index;
+	int cpu;
+	uint32_t cq_entries;
+	uint64_t seed;
+};
+
+/* Make a worker. @thread the builder @return 0, -ENOMEM */
+int mrt__worker_create(const struct mrt__worker_opts *opts, struct mrt__worker **ret_worker);
+
+/* Free it; NULL is ignored. Its heap must hold no live task (or the caller knows that nobody will look). */
+void mrt__worker_destroy(struct mrt__worker *w);
+
+enum mrt__tick {
+	MRT__TICK_RAN,          /* something was done: call again */
+	MRT__TICK_PARK,         /* nothing to do: park */
+	MRT__TICK_STOP,         /* the runtime is stopping, and this worker is done */
+};
+
+/* One step: one task, or one look for work. @thread owner */
+enum mrt__tick mrt__worker_tick(struct mrt__worker *w);
+
+/* Prepare to sleep. @return false: do not, something came. *ret_timeout_ns: how long at most */
+bool mrt__worker_park_begin(struct mrt__worker *w, uint64_t *ret_timeout_ns);
+
+/* Awake again (or not asleep at all). */
+void mrt__worker_park_end(struct mrt__worker *w);
+
+/* begin, wait in the ring, end. @thread owner @blocks until there is something to do */
+void mrt__worker_park(struct mrt__worker *w);
+
+/* ---- pieces, for the other files of this folder ---- */
+
+/* Drive the ring, fire timers, refill the local queue evenly. @return true if anything was made runnable */
+bool mrt__worker_turn(struct mrt__worker *w);
+
+/* The local queue, with overflow into inject. */
+void mrt__worker_push(struct mrt__worker *w, struct mrt_task *t);
+
+/* Behind the next ring turn. */
+void mrt__worker_push_yielded(struct mrt__worker *w, struct mrt_task *t);
+
+/* Place a task on a worker, from any thread, and wake it. */
+void mrt__inbox_push(struct mrt__worker *w, struct mrt_task *t);
+
+/* Take all that was placed on v, oldest first; linked by queue_next. @thread any */
+struct mrt_task *mrt__inbox_take(struct mrt__worker *v);
+
+/* Submit what is staged. */
+void mrt__worker_flush(struct mrt__worker *w);
+
+/* Send staged and queued ops as far as credits and SQEs allow. */
+void mrt__worker_resubmit(struct mrt__worker *w);
+
+/* Take an op out of the queue of unstaged ops; false: not there. */
+bool mrt__worker_unqueue(struct mrt__worker *w, struct mrt__op *op);
+
+/* Fire due timers of v's wheel on w, at most max. @return number fired */
+unsigned mrt__worker_fire(struct mrt__worker *w, struct mrt__worker *v, uint64_t now, unsigned max);
+
+/* Insert a sleep or deadline into the owner's wheel; take one out of whichever it is in (false: it has fired). */
+void mrt__worker_timer_add(struct mrt__worker *w, struct mrt__op *op, uint64_t deadline_ns);
+bool mrt__worker_timer_cancel(struct mrt__sched *s, struct mrt__op *op);
+
+/* Search other workers. @return a task to run, or NULL */
+struct mrt_task *mrt__worker_search(struct mrt__worker *w);
+
+/* Abort every task in this worker's heap (and, once, in the outside heaps). */
+void mrt__worker_abort_all(struct mrt__worker *w);
+
+/* ---- sentry.c ---- */
+
+/* Going to sleep, and the first task after a sleep, hand the watch over. */
+void mrt__sentry_on_park(struct mrt__worker *w);
+void mrt__sentry_on_work(struct mrt__worker *w);
+/* The timer went off on w's ring. */
+void mrt__sentry_on_timer(struct mrt__worker *w);
+/* All are busy: nobody sleeps, so the busy look. Cheap unless 2 ms have passed. */
+void mrt__sentry_on_event_turn(struct mrt__worker *w, uint64_t now);
+
+#endif
