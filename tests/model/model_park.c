@@ -1,0 +1,336 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Model of going to sleep and being woken: queues, idle books and park word together (src/sched/runq.c, idle.c, park.h),
+ * driven by a worker loop reduced to the order of steps that sched/idle.h prescribes. A worker that sleeps waits for its
+ * eventfd, so a lost wake is a schedule in which all wait though there is work: the check at rest finds it.
+ *
+ * Each rule of the protocol is also left out once, and the model must then find the lost wake (`must_fail`): the
+ * rescan after parking, the look after mrt__park_begin(), the wake after the last search, the notification after an
+ * overflow. So the model is known to be able to see what it is there for.
+ */
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/compiler.h"
+#include "model.h"
+#include "sched/idle.h"
+#include "sched/park.h"
+#include "sched/runq.h"
+
+_Static_assert(MRT__RUNQ_SLOTS == 4, "build with -DMRT__RUNQ_SLOTS=4");
+
+#define WORKERS_MAX 2u
+#define TASKS_MAX 8u
+
+enum wake_form { WAKE_ALWAYS, WAKE_IF_PARKED };
+
+struct config {
+	unsigned workers_nr;            /* threads 0.. are workers, the next is the publisher */
+	unsigned inject_tasks_nr;       /* tasks that the publisher injects */
+	unsigned messages_nr;           /* messages that the publisher sends to worker 0 */
+	unsigned local_tasks_nr;        /* tasks that worker 0 pushes to its queue before its first look */
+	unsigned prefill_nr;            /* tasks in worker 0's queue from the start */
+	bool first_waits;               /* the first task runs until all others have run: a long poll */
+	enum wake_form wake_form;       /* of messages */
+	bool no_rescan, no_recheck, quiet_finder, no_overflow_notify, no_wake_on_push;
+};
+
+struct mrt_task {
+	bool done;
+};
+
+static struct {
+	struct mrt__idle idle;
+	struct mrt__park park[WORKERS_MAX];
+	struct mrt__runq q[WORKERS_MAX];
+	unsigned eventfd[WORKERS_MAX];
+	atomic_uint mailbox;            /* messages for worker 0 */
+	unsigned messages_seen;
+	/* the inject queue: tasks[inject_head..] in order of publication */
+	struct mrt_task *inject[TASKS_MAX];
+	struct mrt__lock inject_lock;
+	atomic_uint inject_nr;
+	unsigned inject_head, inject_tail;
+	struct mrt_task tasks[TASKS_MAX];
+	unsigned made_nr, total_nr, started_nr, done_nr;
+} world;
+
+static const struct config *config_of(const void *arg)
+{
+	return arg;
+}
+
+static struct mrt_task *make_task(void)
+{
+	mdl_assert(world.made_nr < TASKS_MAX);
+	return &world.tasks[world.made_nr++];
+}
+
+static void setup(const void *arg)
+{
+	const struct config *c = config_of(arg);
+	struct mrt_task *batch[MRT__RUNQ_BATCH_MAX];
+	unsigned w, i, nr;
+
+	mrt__idle_fini(&world.idle);
+	mdl_assert(mrt__idle_init(&world.idle, c->workers_nr) == 0);
+	for (w = 0; w < c->workers_nr; w++) {
+		mrt__park_init(&world.park[w]);
+		mrt__runq_init(&world.q[w], 0, false);
+		world.eventfd[w] = 0;
+	}
+	for (i = 0; i < TASKS_MAX; i++)
+		world.tasks[i].done = false;
+	atomic_init(&world.mailbox, 0);
+	atomic_init(&world.inject_nr, 0);
+	world.messages_seen = 0;
+	world.inject_head = world.inject_tail = 0;
+	world.made_nr = world.started_nr = world.done_nr = 0;
+	for (i = 0; i < c->prefill_nr; i++)
+		(void)mrt__runq_push(&world.q[0], make_task(), batch, &nr); /* fits */
+	world.total_nr = c->prefill_nr + c->local_tasks_nr + c->inject_tasks_nr;
+}
+
+static void wake(int w)
+{
+	if (w >= 0 && mrt__park_wake(&world.park[w]))
+		world.eventfd[w]++;
+}
+
+static void notify(void)
+{
+	wake(mrt__idle_worker_to_notify(&world.idle));
+}
+
+static void inject(struct mrt_task *const *batch, unsigned nr)
+{
+	unsigned i;
+
+	mrt__lock(&world.inject_lock);
+	for (i = 0; i < nr; i++)
+		world.inject[world.inject_tail++] = batch[i];
+	/* release: has_work() of another worker may rely on the length alone */
+	atomic_fetch_add_explicit(&world.inject_nr, nr, memory_order_release);
+	mrt__unlock(&world.inject_lock);
+}
+
+static struct mrt_task *inject_take(void)
+{
+	struct mrt_task *task = NULL;
+
+	if (atomic_load_explicit(&world.inject_nr, memory_order_acquire) == 0)
+		return NULL;
+	mrt__lock(&world.inject_lock);
+	if (world.inject_head != world.inject_tail) {
+		task = world.inject[world.inject_head++];
+		atomic_fetch_sub_explicit(&world.inject_nr, 1, memory_order_relaxed);
+	}
+	mrt__unlock(&world.inject_lock);
+	return task;
+}
+
+static bool all_others_done(const void *arg)
+{
+	(void)arg;
+	return world.done_nr + 1 == world.total_nr;
+}
+
+static void run_task(const struct config *c, struct mrt_task *task)
+{
+	mdl_assert(!task->done);
+	task->done = true;
+	if (c->first_waits && world.started_nr++ == 0)
+		mdl_wait(all_others_done, NULL);
+	world.done_nr++;
+}
+
+static void push_local(const struct config *c, struct mrt_task *task)
+{
+	struct mrt_task *batch[MRT__RUNQ_BATCH_MAX];
+	unsigned nr = 0;
+
+	if (mrt__runq_push(&world.q[0], task, batch, &nr) == MRT__RUNQ_PUSHED) {
+		if (!c->no_wake_on_push)
+			notify();
+		return;
+	}
+	inject(batch, nr);
+	if (!c->no_overflow_notify)
+		notify();
+}
+
+static bool has_work(const struct config *c)
+{
+	unsigned v;
+
+	for (v = 0; v < c->workers_nr; v++) {
+		if (mrt__runq_has_work(&world.q[v]))
+			return true;
+	}
+	return atomic_load_explicit(&world.inject_nr, memory_order_acquire) != 0;
+}
+
+static struct mrt_task *steal_work(const struct config *c, unsigned w)
+{
+	struct mrt_task *task = NULL;
+	unsigned v, nr;
+
+	for (v = 0; v < c->workers_nr && task == NULL; v++) {
+		if (v != w)
+			task = mrt__runq_steal(&world.q[v], &world.q[w], &nr);
+	}
+	return task != NULL ? task : inject_take();
+}
+
+static bool read_mailbox(unsigned w)
+{
+	unsigned nr;
+
+	if (w != 0)
+		return false;
+	nr = atomic_exchange_explicit(&world.mailbox, 0, memory_order_seq_cst);
+	world.messages_seen += nr;
+	return nr != 0;
+}
+
+static bool eventfd_is_set(const void *arg)
+{
+	return *(const unsigned *)arg != 0;
+}
+
+/* Off the books, to sleep, and back. Returns whether w counts as searching now. */
+static bool sleep_until_woken(const struct config *c, unsigned w, bool searching)
+{
+	bool rescan = mrt__idle_park(&world.idle, w, searching);
+
+	if (rescan && !c->no_rescan && has_work(c))
+		notify();
+	for (;;) {
+		if (mrt__park_begin(&world.park[w])) {
+			if (c->no_recheck || !read_mailbox(w)) {
+				mdl_wait(eventfd_is_set, &world.eventfd[w]);
+				world.eventfd[w] = 0;
+			} else {
+				(void)mrt__park_end(&world.park[w]); /* by itself or not: it has a message */
+				break;
+			}
+			(void)mrt__park_end(&world.park[w]); /* what for, the books and the mailbox say */
+		}
+		if (read_mailbox(w) || !mrt__idle_is_parked(&world.idle, w))
+			break;
+	}
+	return !mrt__idle_unpark_worker(&world.idle, w);
+}
+
+static void worker(const struct config *c, unsigned w)
+{
+	struct mrt_task *task;
+	bool searching = false;
+	unsigned i;
+
+	for (i = 0; w == 0 && i < c->local_tasks_nr; i++)
+		push_local(c, make_task());
+	for (;;) {
+		(void)read_mailbox(w); /* counted inside */
+		task = mrt__runq_pop(&world.q[w]);
+		if (task == NULL)
+			task = inject_take();
+		if (task == NULL) {
+			searching = searching || mrt__idle_try_search(&world.idle);
+			if (searching)
+				task = steal_work(c, w);
+		}
+		if (task == NULL) {
+			searching = sleep_until_woken(c, w, searching);
+			continue;
+		}
+		if (searching && mrt__idle_end_search(&world.idle) && !c->quiet_finder)
+			notify();
+		searching = false;
+		run_task(c, task);
+	}
+}
+
+static void publisher(const struct config *c)
+{
+	struct mrt_task *task;
+	unsigned i;
+
+	for (i = 0; i < c->messages_nr; i++) {
+		/* [PARK.state.dekker] the publication that goes with wake_if_parked */
+		atomic_fetch_add_explicit(&world.mailbox, 1, memory_order_seq_cst);
+		if (c->wake_form == WAKE_ALWAYS ? mrt__park_wake(&world.park[0]) :
+						  mrt__park_wake_if_parked(&world.park[0]))
+			world.eventfd[0]++;
+	}
+	for (i = 0; i < c->inject_tasks_nr; i++) {
+		task = make_task();
+		inject(&task, 1);
+		notify();
+	}
+}
+
+static void run(unsigned thread, const void *arg)
+{
+	const struct config *c = config_of(arg);
+
+	if (thread < c->workers_nr)
+		worker(c, thread);
+	else
+		publisher(c);
+}
+
+/* All wait: for good reason? */
+static void check(const void *arg)
+{
+	const struct config *c = config_of(arg);
+	unsigned w;
+
+	mdl_assert(world.made_nr == world.total_nr);
+	mdl_assert(world.done_nr == world.total_nr);
+	mdl_assert(world.messages_seen == c->messages_nr);
+	mdl_assert(mrt__idle_check(&world.idle, stdout));
+	mdl_assert(mrt__idle_unparked_nr(&world.idle) == 0);
+	mdl_assert(mrt__idle_searching_nr(&world.idle) == 0);
+	for (w = 0; w < c->workers_nr; w++) {
+		mdl_assert(mrt__park_is_parked(&world.park[w]));
+		mdl_assert(mrt__runq_check(&world.q[w], stdout));
+	}
+}
+
+#define TEST(test_name, nr, breaks, bound, ...) \
+	{ .name = (test_name), .threads_nr = (nr), .arg = &(const struct config){ __VA_ARGS__ }, .setup = setup, \
+	  .run = run, .check = check, .may_rest = true, .must_fail = (breaks), .preemptions = (bound) }
+
+static const struct mdl_test tests[] = {
+	TEST("inject_against_park", 2, false, 4, .workers_nr = 1, .inject_tasks_nr = 2),
+	TEST("inject_against_park, no rescan", 2, true, 4, .workers_nr = 1, .inject_tasks_nr = 2, .no_rescan = true),
+	TEST("message, wake always", 2, false, 4, .workers_nr = 1, .messages_nr = 2),
+	TEST("message, wake always, no recheck", 2, false, 4, .workers_nr = 1, .messages_nr = 2, .no_recheck = true),
+	TEST("message, wake if parked", 2, false, 4, .workers_nr = 1, .messages_nr = 2, .wake_form = WAKE_IF_PARKED),
+	TEST("message, wake if parked, no recheck", 2, true, 4, .workers_nr = 1, .messages_nr = 2,
+	     .wake_form = WAKE_IF_PARKED, .no_recheck = true),
+	TEST("message_and_inject", 2, false, 4, .workers_nr = 1, .messages_nr = 1, .inject_tasks_nr = 1,
+	     .wake_form = WAKE_IF_PARKED),
+	TEST("push_then_long_poll", 2, false, 3, .workers_nr = 2, .local_tasks_nr = 2, .first_waits = true),
+	TEST("push_then_long_poll, no wake", 2, true, 3, .workers_nr = 2, .local_tasks_nr = 2, .first_waits = true,
+	     .no_wake_on_push = true),
+	TEST("push_then_long_poll, no rescan", 2, true, 3, .workers_nr = 2, .local_tasks_nr = 2, .first_waits = true,
+	     .no_rescan = true),
+	TEST("overflow_then_long_poll", 2, false, 3, .workers_nr = 2, .prefill_nr = 4, .local_tasks_nr = 1,
+	     .first_waits = true),
+	TEST("overflow_then_long_poll, no notify", 2, true, 3, .workers_nr = 2, .prefill_nr = 4, .local_tasks_nr = 1,
+	     .first_waits = true, .no_overflow_notify = true),
+	TEST("two_workers", 3, false, 3, .workers_nr = 2, .inject_tasks_nr = 1),
+	TEST("two_workers_long_poll", 3, false, 3, .workers_nr = 2, .inject_tasks_nr = 2, .first_waits = true),
+	TEST("two_workers_long_poll, quiet finder", 3, true, 3, .workers_nr = 2, .inject_tasks_nr = 2,
+	     .first_waits = true, .quiet_finder = true),
+};
+
+int main(void)
+{
+	int status = mdl_main(tests, MRT__ARRAY_NR(tests));
+
+	mrt__idle_fini(&world.idle);
+	return status;
+}
