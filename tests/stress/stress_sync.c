@@ -83,29 +83,37 @@ static bool is_over(void)
 	return atomic_load_explicit(&stress.stop, memory_order_relaxed) || mrt_now() >= stress.end_ns;
 }
 
-/* May a wait of this treatment have ended so? A task that nobody joins may also see the runtime close. */
+/* May a wait of this treatment have ended so? */
 static void check_refusal(int64_t res, uint32_t treatment)
 {
-	if (res == -ESHUTDOWN && is_over())
-		return;
 	check(treatment != PATIENT, res, treatment);
 	check(res == (treatment == DEADLINE ? -ETIMEDOUT : -ECANCELED), res, treatment);
 }
 
-struct joiner {
+/*
+ * A chain is a task that may leave and be replaced by a copy of itself, which nobody joins. A case is over when every
+ * chain has come to its end.
+ */
+static atomic_uint chains_nr;
+static struct mrt_oneshot chains_ended;
+
+struct waiter {
 	struct mrt_op op;
-	struct mrt_task *tasks[TASKS_NR];
-	unsigned i;
 };
 
-static enum mrt_poll joiner_poll(struct mrt_task *self, void *frame)
+static enum mrt_poll waiter_poll(struct mrt_task *self, void *frame)
 {
-	struct joiner *j = frame;
+	struct waiter *w = frame;
 
 	MRT_BEGIN(self);
-	for (; j->i < TASKS_NR; j->i++)
-		MRT_AWAIT(self, mrt_join(&j->op, j->tasks[j->i]));
-	MRT_RETURN(self, 0);
+	MRT_AWAIT(self, mrt_oneshot_recv(&w->op, &chains_ended));
+	MRT_RETURN(self, w->op.res);
+}
+
+static void end_chain(void)
+{
+	if (atomic_fetch_sub_explicit(&chains_nr, 1, memory_order_acq_rel) == 1)
+		check(mrt_oneshot_send(&chains_ended, 0) == 0, 0, 0);
 }
 
 /* What each task begins with. */
@@ -114,24 +122,34 @@ struct start {
 	unsigned number;
 };
 
-static struct joiner spawn_all(mrt_poll_fn fn, size_t frame_bytes)
+static void spawn_chains(mrt_poll_fn fn, size_t frame_bytes)
 {
-	struct joiner j;
-
-	memset(&j, 0, sizeof(j));
+	atomic_store_explicit(&chains_nr, TASKS_NR, memory_order_relaxed);
+	mrt_oneshot_init(&chains_ended);
 	for (unsigned i = 0; i < TASKS_NR; i++) {
 		struct start start = { .number = i };
 		struct mrt_spawn_opts opts = { .size = sizeof(opts), .frame_bytes = frame_bytes };
 
 		mrt__rand_init(&start.rand, stress.seed + i * UINT64_C(0x9e3779b97f4a7c15));
-		check(mrt_spawn(stress.rt, fn, &start, sizeof(start), &opts, &j.tasks[i]) == 0, i, 0);
+		check(mrt_spawn(stress.rt, fn, &start, sizeof(start), &opts, NULL) == 0, i, 0);
 	}
-	return j;
 }
 
-static void join_all(struct joiner *j)
+/* The task leaves, with whatever it has in flight; a copy goes on. */
+static void replace(mrt_poll_fn fn, const struct start *start, size_t frame_bytes)
 {
-	check(mrt_block_on(stress.rt, joiner_poll, j, sizeof(*j), NULL) == 0, 0, 0);
+	struct start copy = *start;
+	struct mrt_spawn_opts opts = { .size = sizeof(opts), .frame_bytes = frame_bytes };
+
+	check(mrt_spawn(NULL, fn, &copy, sizeof(copy), &opts, NULL) == 0, 0, 0);
+}
+
+static void await_chains(void)
+{
+	int64_t res = -1;
+
+	check(mrt_block_on(stress.rt, waiter_poll, NULL, sizeof(struct waiter), &res) == 0, 0, 0);
+	check(res == 0, res, 0);
 }
 
 /* ---- semaphore ---- */
@@ -194,10 +212,7 @@ static enum mrt_poll sem_poll(struct mrt_task *self, void *frame)
 			/* leave with a wait in flight, to be collected; others take this one's place */
 			mrt_semaphore_acquire(&t->op, &sem, 1);
 			if (mrt__rand_below(&t->start.rand, 2)) {
-				struct start start = t->start;
-				struct mrt_spawn_opts opts = { .size = sizeof(opts), .frame_bytes = sizeof(*t) };
-
-				check(mrt_spawn(NULL, sem_poll, &start, sizeof(start), &opts, NULL) == 0, 0, 0);
+				replace(sem_poll, &t->start, sizeof(*t));
 				MRT_RETURN(self, 0);
 			}
 			MRT_AWAIT(self, &t->op);
@@ -205,6 +220,7 @@ static enum mrt_poll sem_poll(struct mrt_task *self, void *frame)
 			sem_give(1);
 		}
 	}
+	end_chain();
 	MRT_RETURN(self, 0);
 }
 
@@ -224,16 +240,15 @@ static void *sem_outsider(void *arg)
 static void case_semaphore(void)
 {
 	pthread_t threads[OUTSIDERS_NR];
-	struct joiner j;
 
 	check(mrt_semaphore_init(&sem, SEM_PERMITS) == 0, 0, 0);
-	j = spawn_all(sem_poll, sizeof(struct sem_task));
+	spawn_chains(sem_poll, sizeof(struct sem_task));
 	for (unsigned i = 0; i < OUTSIDERS_NR; i++)
 		threads[i] = start_thread(sem_outsider, NULL);
 	for (unsigned i = 0; i < OUTSIDERS_NR; i++)
 		(void)pthread_join(threads[i], NULL);
-	join_all(&j);
-	/* those that took others' places are nobody's; each has to end, too */
+	await_chains();
+	/* the waits that were left behind may still be on their way back */
 	while (mrt_semaphore_permits(&sem) != SEM_PERMITS)
 		(void)sched_yield();
 	printf("semaphore: %" PRIu64 " grants, %" PRIu64 " refusals\n", get(sem_grants), get(sem_refusals));
@@ -331,6 +346,7 @@ static enum mrt_poll channel_poll(struct mrt_task *self, void *frame)
 	}
 	if (sends)
 		sender_ends();
+	end_chain();
 	MRT_RETURN(self, 0);
 }
 
@@ -363,16 +379,15 @@ static void *channel_outsider(void *arg)
 static void case_channel(void)
 {
 	pthread_t threads[2];
-	struct joiner j;
 
 	check(mrt_channel_create(CHANNEL_CAPACITY, sizeof(struct msg), &channel) == 0, 0, 0);
 	atomic_store_explicit(&senders_left, TASKS_NR / 2 + 1, memory_order_relaxed);
-	j = spawn_all(channel_poll, sizeof(struct channel_task));
+	spawn_chains(channel_poll, sizeof(struct channel_task));
 	threads[0] = start_thread(channel_outsider, NULL);
 	threads[1] = start_thread(channel_outsider, channel);
 	(void)pthread_join(threads[0], NULL);
 	(void)pthread_join(threads[1], NULL);
-	join_all(&j);
+	await_chains();
 	check(get(sent_nr) == get(received_nr), get(sent_nr), get(received_nr));
 	check(get(sent_sum) == get(received_sum), get(sent_sum), get(received_sum));
 	check(mrt_channel_nr(channel) == 0, mrt_channel_nr(channel), 0);
@@ -430,14 +445,12 @@ static enum mrt_poll notify_poll(struct mrt_task *self, void *frame)
 			mrt_cancel(&t->op);
 		if (t->start.number > 1 && mrt__rand_below(&t->start.rand, 64) == 0) {
 			/* leave while being notified, perhaps: the notification must go to another */
-			struct start start = t->start;
-			struct mrt_spawn_opts opts = { .size = sizeof(opts), .frame_bytes = sizeof(*t) };
-
-			if (mrt_spawn(NULL, notify_poll, &start, sizeof(start), &opts, NULL) == 0)
-				MRT_RETURN(self, 0);
+			replace(notify_poll, &t->start, sizeof(*t));
+			MRT_RETURN(self, 0);
 		}
 		MRT_AWAIT(self, &t->op);
 	}
+	end_chain();
 	MRT_RETURN(self, 0);
 }
 
@@ -464,8 +477,8 @@ static void case_notify(void)
 {
 	pthread_t threads[OUTSIDERS_NR];
 	uint64_t added[OUTSIDERS_NR] = { 0 }, sum = 0;
-	struct joiner j = spawn_all(notify_poll, sizeof(struct notify_task));
 
+	spawn_chains(notify_poll, sizeof(struct notify_task));
 	for (unsigned i = 0; i < OUTSIDERS_NR; i++)
 		threads[i] = start_thread(notify_outsider, &added[i]);
 	for (unsigned i = 0; i < OUTSIDERS_NR; i++) {
@@ -475,17 +488,12 @@ static void case_notify(void)
 	while (get(things) > 0)
 		(void)sched_yield();
 	atomic_store_explicit(&no_more_things, true, memory_order_release);
-	/* whoever looks before this waits for one of these; whoever looks later waits no more */
-	for (unsigned i = 0; i < 4 * TASKS_NR; i++)
-		mrt_notify_one(&notify);
-	for (unsigned i = 0; i < TASKS_NR; i++)
-		while (!mrt_task_is_finished(j.tasks[i])) {
-			mrt_notify_all(&notify);
-			(void)sched_yield();
-		}
-	join_all(&j);
-	while (get(things_done) != sum) /* a task that nobody joins has taken one and will count it */
-		check(get(things_done) < sum, sum, get(things_done));
+	while (get(chains_nr) > 0) {
+		mrt_notify_all(&notify);
+		(void)sched_yield();
+	}
+	await_chains();
+	check(get(things_done) == sum, sum, get(things_done));
 	printf("notify: %" PRIu64 " things\n", sum);
 }
 
@@ -494,8 +502,6 @@ static void case_notify(void)
 struct oneshot_task {
 	struct start start;
 	struct mrt_op op;
-	struct mrt_op sub;
-	uint64_t serial;
 };
 
 struct oneshot_round {
@@ -532,6 +538,7 @@ static enum mrt_poll oneshot_poll(struct mrt_task *self, void *frame)
 		check(t->op.res == 5 && t->op.why == 0, t->op.res, t->op.why);
 		atomic_fetch_add_explicit(&oneshot_rounds, 1, memory_order_relaxed);
 	}
+	end_chain();
 	MRT_RETURN(self, 0);
 }
 
@@ -554,12 +561,12 @@ static void *oneshot_outsider(void *arg)
 
 static void case_oneshot(void)
 {
-	struct joiner j = spawn_all(oneshot_poll, sizeof(struct oneshot_task));
 	pthread_t threads[OUTSIDERS_NR];
 
+	spawn_chains(oneshot_poll, sizeof(struct oneshot_task));
 	for (unsigned i = 0; i < OUTSIDERS_NR; i++)
 		threads[i] = start_thread(oneshot_outsider, NULL);
-	join_all(&j);
+	await_chains();
 	atomic_store_explicit(&stress.stop, true, memory_order_release);
 	for (unsigned i = 0; i < OUTSIDERS_NR; i++)
 		(void)pthread_join(threads[i], NULL);
@@ -602,12 +609,9 @@ static enum mrt_poll blocking_poll(struct mrt_task *self, void *frame)
 		if (t->treatment == CANCELLED_AFTER_A_YIELD || t->treatment == CANCELLED_AT_ONCE)
 			mrt_cancel(&t->op);
 		if (mrt__rand_below(&t->start.rand, 32) == 0) {
-			struct start start = t->start;
-			struct mrt_spawn_opts opts = { .size = sizeof(opts), .frame_bytes = sizeof(*t) };
-
 			/* leave while the call may be about to run on this frame */
-			if (mrt_spawn(NULL, blocking_poll, &start, sizeof(start), &opts, NULL) == 0)
-				MRT_RETURN(self, 0);
+			replace(blocking_poll, &t->start, sizeof(*t));
+			MRT_RETURN(self, 0);
 		}
 		MRT_AWAIT(self, &t->op);
 		if (t->op.res == 0) {
@@ -623,14 +627,14 @@ static enum mrt_poll blocking_poll(struct mrt_task *self, void *frame)
 			atomic_fetch_add_explicit(&calls_cancelled, 1, memory_order_relaxed);
 		}
 	}
+	end_chain();
 	MRT_RETURN(self, 0);
 }
 
 static void case_blocking(void)
 {
-	struct joiner j = spawn_all(blocking_poll, sizeof(struct blocking_task));
-
-	join_all(&j);
+	spawn_chains(blocking_poll, sizeof(struct blocking_task));
+	await_chains();
 	printf("blocking: %" PRIu64 " run, %" PRIu64 " cancelled, %" PRIu64 " refused\n", get(calls_run),
 	       get(calls_cancelled), get(calls_refused));
 }
@@ -712,14 +716,14 @@ static enum mrt_poll scope_poll(struct mrt_task *self, void *frame)
 		MRT_AWAIT(self, mrt_scope_join(&t->scope));
 		check(get(t->alive) == 0, get(t->alive), 0);
 	}
+	end_chain();
 	MRT_RETURN(self, 0);
 }
 
 static void case_scope(void)
 {
-	struct joiner j = spawn_all(scope_poll, sizeof(struct scope_task));
-
-	join_all(&j);
+	spawn_chains(scope_poll, sizeof(struct scope_task));
+	await_chains();
 	printf("scope: %" PRIu64 " children\n", get(scope_children));
 }
 

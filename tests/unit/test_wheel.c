@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The timing wheel alone, on simulated time. Proven here: where entries go (a table of the borders of every level); by a
- * model (a plain array) under random inserts, removes and steps of time from 1 ns to weeks, that each entry comes out
- * exactly once, never early, in order of its deadline, that next() is never late, and that the structure is sound after
- * each step; the bounds on one call; three years of a ticker beside very long sleeps. Not proven: time per operation
+ * The timing wheel alone, on simulated time. Proven here: where entries go (a table of the borders of every level);
+ * by a model (a plain array) under random inserts, removes and steps of time from 1 ns to weeks, that each entry comes
+ * out exactly once, never early, in order of its deadline, that next() is never late, and that the structure is sound
+ * after each step; the bounds on one call; three years of a ticker beside very long sleeps. Not proven: time per operation
  * (bench/), and anything about threads, since the caller locks.
  *
  * MRT_SEED picks the seed of the random tests (it is printed), MRT_STEPS their length.
@@ -442,6 +442,41 @@ START_TEST(entries_can_come_and_go_while_a_slot_is_being_moved)
 }
 END_TEST
 
+/* The one that is due may be the last to be moved: until then next() must not point past it. */
+START_TEST(next_says_at_once_while_a_slot_is_being_moved)
+{
+	struct mrt__wheel_entry early = { 0 }, *list;
+	unsigned n = 5000, calls = 0;
+	uint64_t now = START + 64 * MS;
+
+	mrt__wheel_init(&wheel, START);
+	for (unsigned i = 0; i < n; i++)
+		mrt__wheel_insert(&wheel, &crowd[i], now + (i == n / 2 ? 0 : 32 * MS + i));
+	while (mrt__wheel_advance(&wheel, now, 1, &list) == 0) {
+		must(mrt__wheel_next(&wheel) <= now);
+		calls++;
+		must(calls < n);
+	}
+	must(list == &crowd[n / 2]);
+	must(calls > n / MRT__WHEEL_MOVES_MAX(1) / 2);
+	assert_sound();
+	must(!mrt__wheel_is_due(&wheel, now));
+
+	/* nor if the clock steps back in the middle of it, and a sleep starts then */
+	mrt__wheel_init(&wheel, START);
+	for (unsigned i = 0; i < n; i++)
+		mrt__wheel_insert(&wheel, &crowd[i], now + 32 * MS + i);
+	must(mrt__wheel_advance(&wheel, now, 1, &list) == 0);
+	must(wheel.moving != NULL);
+	mrt__wheel_insert(&wheel, &early, START + 3 * MS);
+	must(drain(START + 2 * MS) == 0);
+	must(mrt__wheel_next(&wheel) == START + 3 * MS);
+	must(drain(START + 3 * MS) == 1);
+	assert_sound();
+	must(drain(now + SEC) == n);
+}
+END_TEST
+
 /* ---- against a model ---- */
 
 #define POOL 300u
@@ -754,6 +789,7 @@ static Suite *wheel_suite(void)
 	tcase_set_timeout(bounds, 60);
 	tcase_add_loop_test(bounds, a_call_takes_at_most_max_of_one_slot, 0, 6);
 	tcase_add_loop_test(bounds, a_call_moves_a_bounded_part_of_a_crowded_slot, 0, 3);
+	tcase_add_test(bounds, next_says_at_once_while_a_slot_is_being_moved);
 	tcase_add_test(bounds, entries_can_come_and_go_while_a_slot_is_being_moved);
 	suite_add_tcase(s, bounds);
 

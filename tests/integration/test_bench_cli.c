@@ -1,0 +1,542 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The command `martlet bench` as its users run it: exit codes, one JSON document on standard output, exact counts, data
+ * checks that find a corrupted byte, refusals that leave the target untouched, nothing left behind. Speed is not judged.
+ *
+ * Device tests need root and a loop device and are left out, with a line that says so, where there is none.
+ */
+#include <check.h>
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <json-c/json.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#define TIME_LIMIT_S 60
+#define OUT_BYTES_MAX (4u << 20)
+
+static const char *const engines[] = { "martlet", "raw", "psync" };
+#define ENGINES_NR 3
+
+static char folder[512], command_path[1024];
+static char out[OUT_BYTES_MAX], err[OUT_BYTES_MAX];
+static struct json_object *doc;
+
+/* --- running it --- */
+
+static void slurp(const char *name, char *buf)
+{
+	char path[700];
+	size_t n;
+	FILE *f;
+
+	snprintf(path, sizeof(path), "%s/%s", folder, name);
+	f = fopen(path, "re");
+	ck_assert_ptr_nonnull(f);
+	n = fread(buf, 1, OUT_BYTES_MAX - 1, f);
+	buf[n] = '\0';
+	fclose(f);
+}
+
+static int exit_code_of(int status)
+{
+	ck_assert_msg(WIFEXITED(status), "ended by signal %d: %s", WTERMSIG(status), err);
+	return WEXITSTATUS(status);
+}
+
+/* Run `martlet ARGS` in the test's folder; its output goes to out and err. */
+__attribute__((format(printf, 1, 2)))
+static int run(const char *fmt, ...)
+{
+	char args[2048], line[4096];
+	va_list ap;
+	int status;
+
+	va_start(ap, fmt);
+	vsnprintf(args, sizeof(args), fmt, ap);
+	va_end(ap);
+	snprintf(line, sizeof(line), "cd %s && exec %s %s >.out 2>.err </dev/null", folder, command_path, args);
+	status = system(line);
+	slurp(".out", out);
+	slurp(".err", err);
+	return exit_code_of(status);
+}
+
+/* The whole of standard output must be one document. */
+static void parse_json(void)
+{
+	struct json_tokener *tok = json_tokener_new();
+	const char *end;
+
+	if (doc)
+		json_object_put(doc);
+	doc = json_tokener_parse_ex(tok, out, (int)strlen(out) + 1);
+	ck_assert_msg(doc != NULL, "no JSON: %s\n%s", out, err);
+	end = out + json_tokener_get_parse_end(tok);
+	ck_assert_msg(strspn(end, "\n") == strlen(end), "after the document: %s", end);
+	json_tokener_free(tok);
+}
+
+/* "jobs/0/read/lat_ns/N" */
+static struct json_object *at(const char *path)
+{
+	struct json_object *o = doc;
+	char copy[256];
+
+	snprintf(copy, sizeof(copy), "%s", path);
+	for (char *w = strtok(copy, "/"); w; w = strtok(NULL, "/")) {
+		struct json_object *next = NULL;
+
+		if (json_object_is_type(o, json_type_array))
+			next = json_object_array_get_idx(o, (size_t)atoi(w));
+		else
+			json_object_object_get_ex(o, w, &next);
+		ck_assert_msg(next != NULL, "no %s (at %s) in %s", path, w, out);
+		o = next;
+	}
+	return o;
+}
+
+static double num(const char *path)
+{
+	return json_object_get_double(at(path));
+}
+
+static const char *text(const char *path)
+{
+	return json_object_get_string(at(path));
+}
+
+/* Entries of the folder but for our own two files. */
+static unsigned files_left(void)
+{
+	DIR *d = opendir(folder);
+	struct dirent *e;
+	unsigned n = 0;
+
+	while ((e = readdir(d)))
+		n += e->d_name[0] != '.';
+	closedir(d);
+	return n;
+}
+
+static void set_up(void)
+{
+	snprintf(folder, sizeof(folder), "%s/bench-cli.XXXXXX", MRT_TEST_BUILD_DIR);
+	ck_assert_ptr_nonnull(mkdtemp(folder));
+}
+
+static void tear_down(void)
+{
+	char line[700];
+
+	if (doc)
+		json_object_put(doc);
+	doc = NULL;
+	snprintf(line, sizeof(line), "rm -rf %s", folder);
+	ck_assert_int_eq(system(line), 0);
+}
+
+/* --- results --- */
+
+START_TEST(json_has_fio_s_fields_and_they_agree)
+{
+	const char *e = engines[_i];
+
+	ck_assert_int_eq(run("bench f --create --size=8m --runtime=0.3 --ramp_time=0.1 --engine=%s --output-format=json",
+			     e), 0);
+	parse_json();
+	ck_assert(strncmp(text("martlet version"), "martlet-", 8) == 0);
+	ck_assert_str_eq(text("jobs/0/jobname"), "bench");
+	ck_assert_double_gt(num("jobs/0/read/iops"), 0);
+	ck_assert_double_eq(num("jobs/0/read/io_bytes"), num("jobs/0/read/total_ios") * 4096);
+	ck_assert_double_eq(num("jobs/0/read/lat_ns/N"), num("jobs/0/read/total_ios"));
+	ck_assert_double_le(num("jobs/0/read/lat_ns/min"), num("jobs/0/read/lat_ns/percentile/50.000000"));
+	ck_assert_double_le(num("jobs/0/read/lat_ns/percentile/50.000000"),
+			    num("jobs/0/read/lat_ns/percentile/99.990000"));
+	ck_assert_double_le(num("jobs/0/read/lat_ns/percentile/99.990000"), num("jobs/0/read/lat_ns/max"));
+	ck_assert_double_gt(num("jobs/0/read/lat_ns/min"), 0);
+	ck_assert_double_eq(num("jobs/0/write/total_ios"), 0);
+	ck_assert_double_gt(num("jobs/0/usr_cpu") + num("jobs/0/sys_cpu"), 0);
+	ck_assert_double_ge(num("jobs/0/read/runtime"), 290);
+	ck_assert_str_eq(text("jobs/0/martlet/engine"), e);
+	ck_assert_str_eq(text("jobs/0/job options/engine"), e);
+	ck_assert_double_eq(num("martlet/schema_version"), 1);
+	if (_i < 2)
+		ck_assert_double_gt(num("jobs/0/martlet/enters_per_io"), 0);
+	if (_i == 1)
+		ck_assert_double_lt(num("jobs/0/martlet/enters_per_io"), 1);
+	ck_assert_uint_eq(files_left(), 0);
+}
+END_TEST
+
+START_TEST(number_ios_is_exact_for_every_job)
+{
+	ck_assert_int_eq(run("bench f --create --size=4m --numjobs=2 --iodepth=7 --number_ios=1001 --engine=%s "
+			     "--output-format=json", engines[_i]), 0);
+	parse_json();
+	ck_assert_double_eq(num("jobs/0/read/total_ios"), 2002);
+}
+END_TEST
+
+START_TEST(io_size_and_offset_bound_a_sequential_read)
+{
+	ck_assert_int_eq(run("bench f --create --size=4m --rw=read --bs=64k --io_size=2m --engine=%s "
+			     "--output-format=json+", engines[_i]), 0);
+	parse_json();
+	ck_assert_double_eq(num("jobs/0/read/io_bytes"), 2 << 20);
+	ck_assert(json_object_object_length(at("jobs/0/read/lat_ns/bins")) > 0);
+}
+END_TEST
+
+START_TEST(a_mix_keeps_its_share)
+{
+	double reads, writes;
+
+	ck_assert_int_eq(run("bench f --create --size=8m --rw=randrw --rwmixread=70 --number_ios=20000 --engine=%s "
+			     "--random_distribution=zipf:1.1 --output-format=json", engines[_i]), 0);
+	parse_json();
+	reads = num("jobs/0/read/total_ios");
+	writes = num("jobs/0/write/total_ios");
+	ck_assert_double_eq(reads + writes, 20000);
+	ck_assert_double_eq_tol(reads / 20000, 0.70, 0.02);
+}
+END_TEST
+
+START_TEST(an_open_loop_keeps_its_rate_and_reports_pacing_apart)
+{
+	ck_assert_int_eq(run("bench f --create --size=8m --rate_iops=1000 --rate_process=%s --runtime=1 --engine=%s "
+			     "--output-format=json", _i % 2 ? "poisson" : "linear", engines[_i / 2]), 0);
+	parse_json();
+	ck_assert_double_ge(num("jobs/0/read/total_ios"), 800);
+	ck_assert_double_le(num("jobs/0/read/total_ios"), 1200);
+	ck_assert_double_eq(num("jobs/0/martlet/pacing/error_ns/N"), num("jobs/0/read/total_ios"));
+	/* latency counts from the intended start, so it holds the pacing error */
+	ck_assert_double_ge(num("jobs/0/read/lat_ns/mean"), num("jobs/0/martlet/pacing/error_ns/mean"));
+}
+END_TEST
+
+START_TEST(a_comparison_gives_ratios_of_neighbours)
+{
+	ck_assert_int_eq(run("bench f --create --size=8m --compare=2 --runtime=0.2 --output-format=json"), 0);
+	parse_json();
+	ck_assert_uint_eq(json_object_array_length(at("jobs")), 6);
+	ck_assert_double_eq(num("martlet/compare/rounds"), 2);
+	ck_assert_double_gt(num("martlet/compare/engines/raw/iops/median"), 0);
+	/* the keys hold a slash, which at() would split */
+	ck_assert_ptr_nonnull(json_object_object_get(at("martlet/compare"), "martlet/raw"));
+	ck_assert_ptr_nonnull(json_object_object_get(at("martlet/compare"), "martlet/psync"));
+	ck_assert_str_eq(text("jobs/5/martlet/engine"), "psync");
+	ck_assert_double_eq(num("jobs/5/martlet/round"), 2);
+}
+END_TEST
+
+START_TEST(a_table_for_people_is_the_default)
+{
+	ck_assert_int_eq(run("bench f --create --size=4m --runtime=0.2 --percentile_list=50:99.9"), 0);
+	ck_assert_ptr_nonnull(strstr(out, "read: IOPS"));
+	ck_assert_ptr_nonnull(strstr(out, "p99.9"));
+	ck_assert_ptr_null(strstr(out, "p99.99 "));
+	ck_assert_ptr_nonnull(strstr(out, "enters per I/O"));
+	ck_assert_ptr_null(strchr(err, '\r'));
+}
+END_TEST
+
+START_TEST(output_goes_to_a_file_if_asked)
+{
+	ck_assert_int_eq(run("bench f --create --size=4m --runtime=0.1 --output-format=json --output=result.json"), 0);
+	ck_assert_str_eq(out, "");
+	slurp("result.json", out);
+	parse_json();
+	ck_assert_double_gt(num("jobs/0/read/total_ios"), 0);
+}
+END_TEST
+
+/* --- data checks --- */
+
+static void flip_byte(const char *name, off_t offset)
+{
+	char path[700];
+	unsigned char c;
+	int fd;
+
+	snprintf(path, sizeof(path), "%s/%s", folder, name);
+	fd = open(path, O_RDWR | O_CLOEXEC);
+	ck_assert_int_ge(fd, 0);
+	ck_assert_int_eq(pread(fd, &c, 1, offset), 1);
+	c ^= 1;
+	ck_assert_int_eq(pwrite(fd, &c, 1, offset), 1);
+	close(fd);
+}
+
+START_TEST(what_is_written_is_read_back_and_one_flipped_bit_is_found)
+{
+	const char *e = engines[_i];
+
+	ck_assert_int_eq(run("bench f --create --keep --size=4m --rw=write --verify=crc32c --engine=%s "
+			     "--output-format=json", e), 0);
+	parse_json();
+	ck_assert_double_eq(num("jobs/0/write/total_ios"), 1024);
+	ck_assert_double_eq(num("jobs/1/read/total_ios"), 1024);
+	ck_assert_double_eq(num("martlet/verify/blocks_checked"), 1024);
+	ck_assert_double_eq(num("martlet/verify/blocks_bad"), 0);
+
+	ck_assert_int_eq(run("bench f --rw=read --verify=crc32c --engine=%s --output-format=json", e), 0);
+	parse_json();
+	ck_assert_double_eq(num("martlet/verify/blocks_checked"), 1024);
+
+	flip_byte("f", 700000);
+	ck_assert_int_eq(run("bench f --rw=read --verify=crc32c --engine=%s --output-format=json", e), 1);
+	parse_json();
+	ck_assert_double_eq(num("martlet/verify/blocks_bad"), 1);
+	ck_assert_msg(strstr(err, "bad block at offset 696320 (4096 bytes)"), "%s", err);
+	ck_assert_msg(strstr(err, "first wrong byte at offset 700000"), "%s", err);
+}
+END_TEST
+
+START_TEST(a_checked_mix_of_two_jobs_finds_nothing_wrong)
+{
+	ck_assert_int_eq(run("bench f --create --size=2m --rw=randrw --numjobs=2 --verify=crc32c --runtime=0.5 "
+			     "--engine=%s --output-format=json", engines[_i]), 0);
+	parse_json();
+	ck_assert_double_gt(num("martlet/verify/blocks_checked"), 100);
+	ck_assert_double_eq(num("martlet/verify/blocks_bad"), 0);
+}
+END_TEST
+
+START_TEST(a_pattern_is_written_and_checked)
+{
+	ck_assert_int_eq(run("bench f --create --keep --size=1m --rw=randwrite --verify_pattern=0xdeadbeef --runtime=0.2 "
+			     "--engine=%s", engines[_i]), 0);
+	ck_assert_ptr_nonnull(strstr(out, " 0 bad"));
+	ck_assert_int_eq(run("bench f --create --keep --size=1m --rw=write"), 2);
+}
+END_TEST
+
+/* --- safety --- */
+
+START_TEST(an_existing_file_is_not_overwritten_without_the_flag)
+{
+	struct stat before, after;
+	char path[700];
+
+	ck_assert_int_eq(run("bench f --create --keep --size=1m --number_ios=10"), 0);
+	snprintf(path, sizeof(path), "%s/f", folder);
+	ck_assert_int_eq(stat(path, &before), 0);
+	ck_assert_int_eq(run("bench f --rw=randwrite --number_ios=100"), 2);
+	ck_assert_ptr_nonnull(strstr(err, "--allow-write"));
+	ck_assert_str_eq(out, "");
+	ck_assert_int_eq(stat(path, &after), 0);
+	ck_assert_int_eq(before.st_mtim.tv_nsec, after.st_mtim.tv_nsec);
+	ck_assert_int_eq(run("bench f --rw=randwrite --number_ios=100 --allow-write"), 0);
+	ck_assert_int_eq(run("bench f --create --size=1m"), 2);
+	ck_assert_ptr_nonnull(strstr(err, "exists"));
+}
+END_TEST
+
+static const struct {
+	const char *args, *says;
+} refused[] = {
+	{ "", "which file" },
+	{ "nosuch", "--create" },
+	{ ". ", "folder" },
+	{ "/dev/null", "regular file or a block device" },
+	{ "f --create --size=1m --direct=1 --bs=1000", "length" },
+	{ "f --create --size=2k --bs=1m", "fewer" },
+	{ "f --create --size=64k --rw=randwrite --verify=crc32c", "twice the depth" },
+	{ "f --fsync=1", "fio has this option" },
+	{ "f --iodepth=zero", "--iodepth" },
+};
+
+START_TEST(what_cannot_be_done_is_refused_in_a_sentence)
+{
+	ck_assert_int_eq(run("bench %s", refused[_i].args), 2);
+	ck_assert_msg(strstr(err, refused[_i].says), "%s: %s", refused[_i].args, err);
+	ck_assert_str_eq(out, "");
+	ck_assert_uint_eq(files_left(), 0);
+}
+END_TEST
+
+static bool wait_for_text(const char *name, const char *what)
+{
+	static const struct timespec look = { 0, 10000000 };
+
+	for (unsigned i = 0; i < 2000; i++) {
+		slurp(name, err);
+		if (strstr(err, what))
+			return true;
+		nanosleep(&look, NULL);
+	}
+	return false;
+}
+
+START_TEST(ctrl_c_gives_the_result_so_far_and_leaves_nothing)
+{
+	char line[2048];
+	int status;
+	pid_t pid;
+
+	snprintf(line, sizeof(line), "cd %s && exec %s bench . --create --size=4m --runtime=1000 --engine=%s "
+		 "--status-interval=1 --output-format=json >.out 2>.err", folder, command_path, engines[_i]);
+	pid = fork();
+	if (pid == 0)
+		_exit(execl("/bin/sh", "sh", "-c", line, (char *)NULL));
+	ck_assert_int_gt(pid, 0);
+	/* the file may not be there yet: the shell opens it */
+	while (access(folder, F_OK) == 0 && (snprintf(line, sizeof(line), "%s/.err", folder), access(line, F_OK)))
+		;
+	ck_assert(wait_for_text(".err", "IOPS"));
+	ck_assert_uint_eq(files_left(), 0);
+	ck_assert_int_eq(kill(pid, SIGINT), 0);
+	ck_assert_int_eq(waitpid(pid, &status, 0), pid);
+	slurp(".out", out);
+	ck_assert_int_eq(exit_code_of(status), 130);
+	parse_json();
+	ck_assert(json_object_get_boolean(at("jobs/0/martlet/interrupted")));
+	ck_assert_double_gt(num("jobs/0/read/total_ios"), 0);
+	ck_assert_uint_eq(files_left(), 0);
+}
+END_TEST
+
+START_TEST(the_command_itself_answers)
+{
+	ck_assert_int_eq(run("version"), 0);
+	ck_assert(strncmp(out, "martlet ", 8) == 0);
+	ck_assert_int_eq(run("help"), 0);
+	ck_assert_int_eq(run("bench --help"), 0);
+	ck_assert_ptr_nonnull(strstr(out, "--iodepth=N"));
+	ck_assert_int_eq(run("nosuch"), 2);
+	ck_assert_int_eq(run("%s", ""), 2);
+	ck_assert_int_eq(run("probe"), 0);
+	ck_assert_ptr_nonnull(strstr(out, "runs here"));
+	ck_assert_int_eq(run("probe nosuch"), 2);
+}
+END_TEST
+
+/* --- devices: root, and a loop device --- */
+
+static char loop[64];
+
+/* A loop device over an 8 MiB file. */
+static bool attach_loop(void)
+{
+	char line[1200];
+	FILE *p;
+
+	snprintf(line, sizeof(line), "head -c 8M /dev/urandom >%s/img && losetup -f --show %s/img 2>/dev/null", folder,
+		 folder);
+	p = popen(line, "re");
+	loop[0] = '\0';
+	if (p && !fgets(loop, sizeof(loop), p))
+		loop[0] = '\0';
+	if (p)
+		pclose(p);
+	loop[strcspn(loop, "\n")] = '\0';
+	if (loop[0] == '\0')
+		printf("no loop device here: this test was left out\n");
+	return loop[0] != '\0';
+}
+
+static void detach_loop(void)
+{
+	char line[128];
+
+	snprintf(line, sizeof(line), "losetup -d %s", loop);
+	ck_assert_int_eq(system(line), 0);
+}
+
+START_TEST(a_device_that_is_held_or_mounted_is_never_written)
+{
+	char line[1600];
+	int fd;
+
+	if (!attach_loop())
+		return;
+	ck_assert_int_eq(run("bench %s --rw=randwrite --number_ios=10", loop), 2);
+	ck_assert_ptr_nonnull(strstr(err, "--allow-write"));
+	fd = open(loop, O_RDONLY | O_EXCL | O_CLOEXEC);
+	ck_assert_int_ge(fd, 0);
+	ck_assert_int_eq(run("bench %s --rw=randwrite --number_ios=10 --allow-write", loop), 2);
+	ck_assert_ptr_nonnull(strstr(err, "in use"));
+	ck_assert_int_eq(run("bench %s --number_ios=10", loop), 0);
+	close(fd);
+	ck_assert_int_eq(run("bench %s --rw=randwrite --number_ios=10 --allow-write", loop), 0);
+
+	snprintf(line, sizeof(line), "mkfs.ext4 -q %s && mkdir %s/m && mount %s %s/m", loop, folder, loop, folder);
+	if (system(line) == 0) {
+		ck_assert_int_eq(run("bench %s --rw=randwrite --number_ios=10 --allow-write", loop), 2);
+		ck_assert_msg(strstr(err, "mounted at"), "%s", err);
+		snprintf(line, sizeof(line), "%s/m", folder);
+		ck_assert_int_eq(umount(line), 0);
+	}
+	detach_loop();
+}
+END_TEST
+
+START_TEST(failed_reads_are_counted_by_errno_and_make_the_exit_non_zero)
+{
+	char path[700];
+
+	if (!attach_loop())
+		return;
+	snprintf(path, sizeof(path), "%s/img", folder);
+	ck_assert_int_eq(truncate(path, 4 << 20), 0);
+	ck_assert_int_eq(run("bench %s --direct=1 --number_ios=500 --engine=%s --output-format=json", loop, engines[_i]),
+			 1);
+	parse_json();
+	ck_assert_double_gt(num("jobs/0/martlet/errors/EIO"), 0);
+	ck_assert_double_gt(num("jobs/0/read/total_ios"), 0);
+	ck_assert_double_eq(num("jobs/0/martlet/errors/EIO") + num("jobs/0/read/total_ios"), 500);
+	detach_loop();
+}
+END_TEST
+
+#define NR(a) ((int)(sizeof(a) / sizeof((a)[0])))
+
+int main(void)
+{
+	Suite *s = suite_create("bench_cli");
+	TCase *t = tcase_create("cli");
+	SRunner *r = srunner_create(s);
+	int failed;
+
+	snprintf(command_path, sizeof(command_path), "%s/martlet", MRT_TEST_BUILD_DIR);
+	if (access(command_path, X_OK)) {
+		printf("skipped: the command was not built (%s)\n", command_path);
+		return 77;
+	}
+	tcase_set_timeout(t, TIME_LIMIT_S);
+	tcase_add_checked_fixture(t, set_up, tear_down);
+	tcase_add_loop_test(t, json_has_fio_s_fields_and_they_agree, 0, ENGINES_NR);
+	tcase_add_loop_test(t, number_ios_is_exact_for_every_job, 0, ENGINES_NR);
+	tcase_add_loop_test(t, io_size_and_offset_bound_a_sequential_read, 0, ENGINES_NR);
+	tcase_add_loop_test(t, a_mix_keeps_its_share, 0, ENGINES_NR);
+	tcase_add_loop_test(t, an_open_loop_keeps_its_rate_and_reports_pacing_apart, 0, 2 * ENGINES_NR);
+	tcase_add_test(t, a_comparison_gives_ratios_of_neighbours);
+	tcase_add_test(t, a_table_for_people_is_the_default);
+	tcase_add_test(t, output_goes_to_a_file_if_asked);
+	tcase_add_loop_test(t, what_is_written_is_read_back_and_one_flipped_bit_is_found, 0, ENGINES_NR);
+	tcase_add_loop_test(t, a_checked_mix_of_two_jobs_finds_nothing_wrong, 0, ENGINES_NR);
+	tcase_add_loop_test(t, a_pattern_is_written_and_checked, 0, ENGINES_NR);
+	tcase_add_test(t, an_existing_file_is_not_overwritten_without_the_flag);
+	tcase_add_loop_test(t, what_cannot_be_done_is_refused_in_a_sentence, 0, NR(refused));
+	tcase_add_loop_test(t, ctrl_c_gives_the_result_so_far_and_leaves_nothing, 0, ENGINES_NR);
+	tcase_add_test(t, the_command_itself_answers);
+	tcase_add_test(t, a_device_that_is_held_or_mounted_is_never_written);
+	tcase_add_loop_test(t, failed_reads_are_counted_by_errno_and_make_the_exit_non_zero, 0, ENGINES_NR);
+	suite_add_tcase(s, t);
+	srunner_run_all(r, CK_NORMAL);
+	failed = srunner_ntests_failed(r);
+	srunner_free(r);
+	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}

@@ -1,0 +1,502 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The blocking pool, through mrt_blocking() on a real runtime.
+ *
+ * Proven: results, the thread cap and the queue bound to the call, that threads are started only when nobody is idle,
+ * leave after their keep-alive and have all signals blocked; cancel before and after the begin; shutdown with a call
+ * that blocks. Not proven: the failure of pthread_create with threads left (a memory limit cannot be set precisely
+ * enough); with none left it is provoked by RLIMIT_AS.
+ */
+#include <check.h>
+#include <errno.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+
+#include <martlet/martlet.h>
+
+#include "base/compiler.h"
+
+#define LIMIT_S 30
+#define FLAVOURS_NR 2   /* loop index: 0 multi-thread with 2 workers, 1 current-thread */
+#define OPS_NR 8
+
+struct settings {
+	uint32_t threads_max;
+	uint32_t queue_max;
+	uint64_t keep_alive_ns;
+};
+
+static struct mrt_runtime *runtime_create(int flavour, struct settings set)
+{
+	struct mrt_runtime_opts opts;
+	struct mrt_runtime *rt = NULL;
+
+	mrt_runtime_opts_init(&opts);
+	opts.flavour = flavour ? MRT_FLAVOUR_CURRENT_THREAD : MRT_FLAVOUR_MULTI_THREAD;
+	opts.workers_nr = flavour ? 1 : 2;
+	opts.sq_entries = 64;
+	opts.blocking_threads_max = set.threads_max;
+	opts.blocking_queue_max = set.queue_max;
+	opts.blocking_keep_alive_ns = set.keep_alive_ns;
+	opts.name = "a-name-that-is-long";
+	ck_assert_int_eq(mrt_runtime_create(&opts, &rt), 0);
+	return rt;
+}
+
+struct script {
+	struct mrt_op op[OPS_NR];
+	struct mrt_op yield;
+	struct mrt_op sleep;
+	struct mrt_timer timer;
+	struct mrt_task *task;
+	unsigned i;
+};
+
+static void script_run(int flavour, struct settings set, mrt_poll_fn fn)
+{
+	struct mrt_runtime *rt = runtime_create(flavour, set);
+	struct script script;
+	int64_t result = -1;
+
+	memset(&script, 0, sizeof(script));
+	ck_assert_int_eq(mrt_block_on(rt, fn, &script, sizeof(script), &result), 0);
+	ck_assert_int_eq(result, 0);
+	mrt_runtime_destroy(rt);
+}
+
+/* A test whose body is a poll function on a struct script; the settings follow the name. */
+#define SCRIPT(name, ...)                                                                               \
+	static enum mrt_poll name##_poll(struct mrt_task *self, void *frame);                           \
+	START_TEST(name)                                                                                \
+	{                                                                                               \
+		script_run(_i, (struct settings){ __VA_ARGS__ }, name##_poll);                          \
+	}                                                                                               \
+	END_TEST                                                                                        \
+	static enum mrt_poll name##_poll(struct mrt_task *self, void *frame)
+
+static struct mrt_global_stats stats_now(struct mrt_runtime *rt)
+{
+	struct mrt_global_stats stats;
+
+	ck_assert_int_eq(mrt_stats_global_get(rt, &stats), 0);
+	return stats;
+}
+
+/* A gate that calls wait at. Waiting for a state of other threads polls it; nothing depends on how long that takes. */
+struct gate {
+	pthread_mutex_t lock;
+	pthread_cond_t cond;
+	bool open;
+	unsigned inside;
+};
+
+static struct gate gate = { PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, false, 0 };
+
+static int64_t gate_pass(void *arg)
+{
+	pthread_mutex_lock(&gate.lock);
+	gate.inside++;
+	pthread_cond_broadcast(&gate.cond);
+	while (!gate.open)
+		pthread_cond_wait(&gate.cond, &gate.lock);
+	pthread_mutex_unlock(&gate.lock);
+	return (int64_t)(uintptr_t)arg;
+}
+
+static void gate_open(void)
+{
+	pthread_mutex_lock(&gate.lock);
+	gate.open = true;
+	pthread_cond_broadcast(&gate.cond);
+	pthread_mutex_unlock(&gate.lock);
+}
+
+static unsigned gate_inside(void)
+{
+	unsigned inside;
+
+	pthread_mutex_lock(&gate.lock);
+	inside = gate.inside;
+	pthread_mutex_unlock(&gate.lock);
+	return inside;
+}
+
+static void gate_await_inside(unsigned nr)
+{
+	pthread_mutex_lock(&gate.lock);
+	while (gate.inside < nr)
+		pthread_cond_wait(&gate.cond, &gate.lock);
+	pthread_mutex_unlock(&gate.lock);
+}
+
+static int64_t square(void *arg)
+{
+	return (int64_t)((uintptr_t)arg * (uintptr_t)arg);
+}
+
+#define NR(n) ((void *)(uintptr_t)(n))
+
+SCRIPT(a_call_runs_elsewhere_and_its_result_comes_back, 0)
+{
+	struct script *s = frame;
+
+	MRT_BEGIN(self);
+	MRT_AWAIT(self, mrt_blocking(&s->op[0], square, NR(12)));
+	ck_assert_int_eq(s->op[0].res, 144);
+	MRT_AWAIT(self, mrt_blocking(&s->op[0], NULL, NULL));
+	ck_assert_int_eq(s->op[0].res, -EINVAL);
+	MRT_RETURN(self, 0);
+}
+
+static int64_t fails(void *arg)
+{
+	return -(int64_t)(uintptr_t)arg;
+}
+
+SCRIPT(a_negative_result_is_passed_on, 0)
+{
+	struct script *s = frame;
+
+	MRT_BEGIN(self);
+	MRT_AWAIT(self, mrt_blocking(&s->op[0], fails, NR(ENXIO)));
+	ck_assert_int_eq(s->op[0].res, -ENXIO);
+	MRT_RETURN(self, 0);
+}
+
+static int64_t looks_around(void *arg)
+{
+	char name[16];
+	sigset_t set;
+
+	(void)arg;
+	ck_assert_ptr_null(mrt_task_self());
+	ck_assert_int_eq(pthread_sigmask(SIG_SETMASK, NULL, &set), 0);
+	for (int sig = 1; sig < 32; sig++)
+		if (sig != SIGKILL && sig != SIGSTOP)
+			ck_assert_int_eq(sigismember(&set, sig), 1);
+	ck_assert_int_eq(pthread_getname_np(pthread_self(), name, sizeof(name)), 0);
+	ck_assert_str_eq(name, "a-name-that-blk");
+	return 0;
+}
+
+SCRIPT(pool_threads_have_a_name_and_block_all_signals, 0)
+{
+	struct script *s = frame;
+	sigset_t before, after;
+
+	MRT_BEGIN(self);
+	ck_assert_int_eq(pthread_sigmask(SIG_SETMASK, NULL, &before), 0);
+	mrt_blocking(&s->op[0], looks_around, NULL);
+	ck_assert_int_eq(pthread_sigmask(SIG_SETMASK, NULL, &after), 0);
+	for (int sig = 1; sig < 32; sig++)      /* the submitter's are as they were */
+		ck_assert_int_eq(sigismember(&before, sig), sigismember(&after, sig));
+	MRT_AWAIT(self, &s->op[0]);
+	ck_assert_int_eq(s->op[0].res, 0);
+	MRT_RETURN(self, 0);
+}
+
+/* Nobody is idle, the cap is not reached: each call gets a thread of its own. */
+SCRIPT(calls_that_block_get_a_thread_each, .threads_max = 4)
+{
+	struct script *s = frame;
+	struct mrt_op *ops[] = { &s->op[0], &s->op[1], &s->op[2], &s->op[3] };
+
+	MRT_BEGIN(self);
+	for (s->i = 0; s->i < 4; s->i++)
+		mrt_blocking(&s->op[s->i], gate_pass, NR(s->i));
+	gate_await_inside(4);
+	ck_assert_uint_eq(stats_now(mrt_runtime_self()).blocking_threads, 4);
+	gate_open();
+	MRT_AWAIT_ALL(self, ops, 4);
+	for (s->i = 0; s->i < 4; s->i++)
+		ck_assert_int_eq(s->op[s->i].res, s->i);
+	MRT_RETURN(self, 0);
+}
+
+SCRIPT(an_idle_thread_is_used_again, .threads_max = 4)
+{
+	struct script *s = frame;
+
+	MRT_BEGIN(self);
+	for (s->i = 0; s->i < 100; s->i++) {
+		MRT_AWAIT(self, mrt_blocking(&s->op[0], square, NR(s->i)));
+		ck_assert_int_eq(s->op[0].res, s->i * s->i);
+		while (stats_now(mrt_runtime_self()).blocking_idle == 0)
+			(void)sched_yield();
+	}
+	ck_assert_uint_eq(stats_now(mrt_runtime_self()).blocking_threads, 1);
+	MRT_RETURN(self, 0);
+}
+
+/* Tokio: cap 1 and two calls that block; the queue is seen, and empty at the end. */
+SCRIPT(a_call_beyond_the_cap_waits_and_still_runs, .threads_max = 1)
+{
+	struct script *s = frame;
+
+	MRT_BEGIN(self);
+	mrt_blocking(&s->op[0], gate_pass, NR(1));
+	gate_await_inside(1);
+	mrt_blocking(&s->op[1], gate_pass, NR(2));
+	mrt_blocking(&s->op[2], square, NR(3));
+	ck_assert_uint_eq(stats_now(mrt_runtime_self()).blocking_queued, 2);
+	ck_assert_uint_eq(stats_now(mrt_runtime_self()).blocking_threads, 1);
+	gate_open();
+	MRT_AWAIT(self, &s->op[2]);
+	ck_assert(mrt_op_is_done(&s->op[0]));           /* first come, first served */
+	ck_assert(mrt_op_is_done(&s->op[1]));
+	ck_assert_int_eq(s->op[2].res, 9);
+	ck_assert_uint_eq(stats_now(mrt_runtime_self()).blocking_queued, 0);
+	MRT_RETURN(self, 0);
+}
+
+SCRIPT(a_full_queue_refuses_and_runs_what_it_took, .threads_max = 2, .queue_max = 1)
+{
+	struct script *s = frame;
+
+	MRT_BEGIN(self);
+	mrt_blocking(&s->op[0], gate_pass, NR(0));
+	mrt_blocking(&s->op[1], gate_pass, NR(1));      /* threads are on their way: neither waits for one */
+	mrt_blocking(&s->op[2], gate_pass, NR(2));
+	mrt_blocking(&s->op[3], gate_pass, NR(3));
+	ck_assert(mrt_op_is_done(&s->op[3]));
+	ck_assert_int_eq(s->op[3].res, -EAGAIN);
+	gate_await_inside(2);
+	mrt_blocking(&s->op[4], gate_pass, NR(4));
+	ck_assert(mrt_op_is_done(&s->op[4]));
+	ck_assert_int_eq(s->op[4].res, -EAGAIN);
+	gate_open();
+	for (s->i = 0; s->i < 3; s->i++) {
+		MRT_AWAIT(self, &s->op[s->i]);
+		ck_assert_int_eq(s->op[s->i].res, s->i);
+	}
+	MRT_RETURN(self, 0);
+}
+
+SCRIPT(cancel_works_until_the_call_has_begun, .threads_max = 1)
+{
+	struct script *s = frame;
+
+	MRT_BEGIN(self);
+	mrt_blocking(&s->op[0], gate_pass, NR(5));
+	gate_await_inside(1);
+	mrt_blocking(&s->op[1], square, NR(1));
+	mrt_blocking(&s->op[2], square, NR(2));
+	mrt_blocking(&s->op[3], square, NR(3));
+	mrt_cancel(&s->op[0]);
+	mrt_cancel(&s->op[2]);
+	mrt_deadline(&s->op[3], &s->timer, 0);
+	MRT_AWAIT(self, &s->op[2]);
+	MRT_AWAIT(self, &s->op[3]);
+	ck_assert_int_eq(s->op[2].res, -ECANCELED);
+	ck_assert_int_eq(s->op[3].res, -ETIMEDOUT);
+	ck_assert(!mrt_op_is_done(&s->op[0]));
+	ck_assert_uint_eq(stats_now(mrt_runtime_self()).blocking_queued, 1);
+	gate_open();
+	MRT_AWAIT(self, &s->op[0]);
+	MRT_AWAIT(self, &s->op[1]);
+	ck_assert_int_eq(s->op[0].res, 5);              /* it had begun: its result stands */
+	ck_assert_int_eq(s->op[1].res, 1);
+	MRT_RETURN(self, 0);
+}
+
+struct caller {
+	struct mrt_op op[2];
+};
+
+static enum mrt_poll caller_poll(struct mrt_task *self, void *frame)
+{
+	struct caller *c = frame;
+
+	MRT_BEGIN(self);
+	mrt_blocking(&c->op[0], gate_pass, &c->op[0]);   /* its argument is in the frame */
+	gate_await_inside(1);
+	mrt_blocking(&c->op[1], square, NR(2));
+	MRT_RETURN(self, 1);
+}
+
+SCRIPT(a_task_that_returns_is_kept_until_its_call_has_ended, .threads_max = 1)
+{
+	struct script *s = frame;
+
+	MRT_BEGIN(self);
+	ck_assert_int_eq(mrt_spawn(NULL, caller_poll, NULL, sizeof(struct caller), NULL, &s->task), 0);
+	mrt_join(&s->op[0], s->task);
+	while (gate_inside() == 0)                         /* its own worker may be this one */
+		MRT_AWAIT(self, mrt_sleep(&s->sleep, MRT_US(100)));
+	MRT_AWAIT(self, mrt_sleep(&s->sleep, MRT_MS(2)));
+	ck_assert(!mrt_op_is_done(&s->op[0]));
+	gate_open();
+	MRT_AWAIT(self, &s->op[0]);
+	ck_assert_int_eq(s->op[0].res, 1);
+	MRT_RETURN(self, 0);
+}
+
+SCRIPT(a_thread_leaves_after_its_keep_alive, .threads_max = 8, .keep_alive_ns = MRT_MS(5))
+{
+	struct script *s = frame;
+	struct mrt_op *ops[] = { &s->op[0], &s->op[1], &s->op[2], &s->op[3] };
+
+	MRT_BEGIN(self);
+	for (s->i = 0; s->i < 4; s->i++)
+		mrt_blocking(&s->op[s->i], gate_pass, NULL);
+	gate_await_inside(4);
+	gate_open();
+	MRT_AWAIT_ALL(self, ops, 4);
+	while (stats_now(mrt_runtime_self()).blocking_threads > 0)
+		MRT_AWAIT(self, mrt_sleep(&s->sleep, MRT_MS(1)));
+	ck_assert_uint_eq(stats_now(mrt_runtime_self()).blocking_idle, 0);
+	MRT_AWAIT(self, mrt_blocking(&s->op[0], square, NR(3))); /* and another comes */
+	ck_assert_int_eq(s->op[0].res, 9);
+	MRT_RETURN(self, 0);
+}
+
+/* Claims against keep-alives that run out at the same time: no call may be forgotten. */
+SCRIPT(a_call_is_not_lost_on_a_thread_that_is_about_to_leave, .threads_max = 2, .keep_alive_ns = MRT_US(50))
+{
+	struct script *s = frame;
+	struct mrt_op *ops[] = { &s->op[0], &s->op[1], &s->op[2] };
+
+	MRT_BEGIN(self);
+	for (s->i = 0; s->i < 1500; s->i++) {
+		mrt_blocking(&s->op[0], square, NR(2));
+		mrt_blocking(&s->op[1], square, NR(3));
+		mrt_blocking(&s->op[2], square, NR(4));
+		MRT_AWAIT_ALL(self, ops, 3);
+		ck_assert_int_eq(s->op[0].res, 4);
+		ck_assert_int_eq(s->op[1].res, 9);
+		ck_assert_int_eq(s->op[2].res, 16);
+		if (s->i % 4)
+			MRT_AWAIT(self, mrt_sleep(&s->sleep, MRT_US(40 + s->i % 30)));
+	}
+	MRT_RETURN(self, 0);
+}
+
+/* ---- shutdown ---- */
+
+static enum mrt_poll blocks_poll(struct mrt_task *self, void *frame)
+{
+	struct script *s = frame;
+
+	MRT_BEGIN(self);
+	mrt_blocking(&s->op[0], gate_pass, NR(1));
+	mrt_blocking(&s->op[1], square, NR(2));
+	MRT_AWAIT(self, &s->op[0]);
+	MRT_AWAIT(self, &s->op[1]);
+	ck_assert_int_eq(s->op[0].res, 1);
+	ck_assert_int_eq(s->op[1].res, -ECANCELED);
+	MRT_RETURN(self, 0);
+}
+
+START_TEST(shutdown_waits_for_a_call_that_blocks_as_long_as_it_is_told)
+{
+	struct mrt_runtime *rt = runtime_create(0, (struct settings){ .threads_max = 1 });
+	uint64_t start;
+
+	ck_assert_int_eq(mrt_spawn(rt, blocks_poll, NULL, sizeof(struct script), NULL, NULL), 0);
+	gate_await_inside(1);
+	start = mrt_now();
+	ck_assert_int_eq(mrt_runtime_shutdown_wait(rt, 0), -ETIMEDOUT);
+	ck_assert_uint_lt(mrt_now() - start, MRT_SEC(1));
+	ck_assert_int_eq(mrt_runtime_shutdown_wait(rt, MRT_MS(100)), -ETIMEDOUT);
+	ck_assert_uint_ge(mrt_now() - start, MRT_MS(100));
+	gate_open();
+	ck_assert_int_eq(mrt_runtime_shutdown_wait(rt, MRT_SEC(10000)), 0);
+	ck_assert_uint_eq(stats_now(rt).blocking_idle, 0);
+	ck_assert_uint_eq(stats_now(rt).blocking_threads, 0);
+	mrt_runtime_destroy(rt);
+}
+END_TEST
+
+START_TEST(shutdown_does_not_wait_for_idle_threads)
+{
+	struct mrt_runtime *rt = runtime_create(0, (struct settings){ .keep_alive_ns = MRT_SEC(10000) });
+	struct script script;
+	uint64_t start;
+
+	memset(&script, 0, sizeof(script));
+	ck_assert_int_eq(mrt_block_on(rt, a_call_runs_elsewhere_and_its_result_comes_back_poll, &script,
+				      sizeof(script), NULL), 0);
+	start = mrt_now();
+	ck_assert_int_eq(mrt_runtime_shutdown_wait(rt, MRT_SEC(10000)), 0);
+	ck_assert_uint_lt(mrt_now() - start, MRT_SEC(5));
+	mrt_runtime_destroy(rt);
+}
+END_TEST
+
+/* ---- no thread to be had ---- */
+
+static enum mrt_poll no_thread_poll(struct mrt_task *self, void *frame)
+{
+	struct script *s = frame;
+	struct rlimit old, none;
+
+	MRT_BEGIN(self);
+	ck_assert_int_eq(getrlimit(RLIMIT_AS, &old), 0);
+	none = (struct rlimit){ .rlim_cur = 1 << 20, .rlim_max = old.rlim_max };
+	ck_assert_int_eq(setrlimit(RLIMIT_AS, &none), 0);   /* below what is mapped: no new stack */
+	mrt_blocking(&s->op[0], square, NR(2));
+	ck_assert_int_eq(setrlimit(RLIMIT_AS, &old), 0);
+	MRT_AWAIT(self, &s->op[0]);
+	ck_assert_int_eq(s->op[0].res, -EAGAIN);
+	MRT_AWAIT(self, mrt_blocking(&s->op[0], square, NR(2)));
+	ck_assert_int_eq(s->op[0].res, 4);
+	MRT_RETURN(self, 0);
+}
+
+START_TEST(without_any_thread_the_call_fails_and_the_pool_recovers)
+{
+	script_run(_i, (struct settings){ .threads_max = 0 }, no_thread_poll);
+}
+END_TEST
+
+#define ADD(tc, name) tcase_add_loop_test(tc, name, 0, FLAVOURS_NR)
+
+static Suite *blocking_suite(void)
+{
+	Suite *s = suite_create("blocking");
+	TCase *calls = tcase_create("calls"), *threads = tcase_create("threads"), *end = tcase_create("shutdown");
+
+	tcase_set_timeout(calls, LIMIT_S);
+	ADD(calls, a_call_runs_elsewhere_and_its_result_comes_back);
+	ADD(calls, a_negative_result_is_passed_on);
+	ADD(calls, pool_threads_have_a_name_and_block_all_signals);
+	ADD(calls, a_call_beyond_the_cap_waits_and_still_runs);
+	ADD(calls, a_full_queue_refuses_and_runs_what_it_took);
+	ADD(calls, cancel_works_until_the_call_has_begun);
+	ADD(calls, a_task_that_returns_is_kept_until_its_call_has_ended);
+	suite_add_tcase(s, calls);
+
+	tcase_set_timeout(threads, LIMIT_S);
+	ADD(threads, calls_that_block_get_a_thread_each);
+	ADD(threads, an_idle_thread_is_used_again);
+	ADD(threads, a_thread_leaves_after_its_keep_alive);
+	ADD(threads, a_call_is_not_lost_on_a_thread_that_is_about_to_leave);
+#if !MRT__ASAN && !defined(__SANITIZE_THREAD__)
+	ADD(threads, without_any_thread_the_call_fails_and_the_pool_recovers); /* sanitizers need address space */
+#endif
+	suite_add_tcase(s, threads);
+
+	tcase_set_timeout(end, LIMIT_S);
+	tcase_add_test(end, shutdown_waits_for_a_call_that_blocks_as_long_as_it_is_told);
+	tcase_add_test(end, shutdown_does_not_wait_for_idle_threads);
+	suite_add_tcase(s, end);
+	return s;
+}
+
+int main(void)
+{
+	SRunner *sr = srunner_create(blocking_suite());
+	int failed;
+
+	srunner_run_all(sr, CK_NORMAL);
+	failed = srunner_ntests_failed(sr);
+	srunner_free(sr);
+	return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+}

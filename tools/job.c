@@ -1,0 +1,403 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The part of job.h that is not on the plain read path: laying out a run, and the I/Os that are checked, paced, short
+ * or failed.
+ *
+ * Regions. Random jobs share the whole region. Sequential jobs split it into contiguous parts, one each, and wrap
+ * around in theirs; so N jobs read all of it once where fio's jobs would each read the same.
+ */
+#include "job.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "target.h"
+#include "verify.h"
+
+#define LATE_NS UINT64_C(100000)        /* a start this much after its intended time is counted as late */
+#define PICK_TRIES_MAX 64u
+
+/* --- lay-out --- */
+
+static void *map_zeroed(size_t bytes)
+{
+	void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+
+	return p == MAP_FAILED ? NULL : p;
+}
+
+static void init_lane(struct lane *l, struct run *r)
+{
+	/* fresh mappings are zero: only what must not be */
+	l->run = r;
+	l->sample_left = r->slat_sample;
+	l->pacing.min = UINT64_MAX;
+	for (unsigned d = 0; d < DIRS_NR; d++)
+		l->lat[d].min = l->slat[d].min = l->clat[d].min = UINT64_MAX;
+}
+
+static int nth_cpu(const cpu_set_t *set, unsigned n)
+{
+	unsigned count = (unsigned)CPU_COUNT(set), want = count ? n % count : 0;
+
+	for (int cpu = 0; cpu < CPU_SETSIZE; cpu++) {
+		if (CPU_ISSET((size_t)cpu, set) && want-- == 0)
+			return cpu;
+	}
+	return -1;
+}
+
+static uint64_t ios_per_job(const struct run *r, bool read_back)
+{
+	const struct bench_opts *o = r->o;
+	uint64_t by_size = o->io_size ? o->io_size / o->bs : UINT64_MAX;
+
+	if (read_back)
+		return UINT64_MAX;
+	if (o->number_ios && o->number_ios < by_size)
+		return o->number_ios;
+	return by_size;
+}
+
+static void init_slot(struct slot *s, struct job *j, unsigned nth, bool read_back)
+{
+	struct run *r = j->run;
+	unsigned depth = r->o->iodepth, idx = j->idx * depth + nth;
+	uint64_t ios = ios_per_job(r, read_back);
+
+	s->job = j;
+	s->buf = r->buffers + (size_t)idx * (r->buffers_bytes / r->slots_nr);
+	s->len = r->bs;
+	s->rng = rng_seed(r->o->seed ^ (uint64_t)(idx + 1) << 32);
+	s->left = ios == UINT64_MAX ? ios : ios / depth + (nth < ios % depth);
+}
+
+static int init_job(struct job *j, struct run *r, unsigned idx, bool read_back)
+{
+	const struct bench_opts *o = r->o;
+
+	j->run = r;
+	j->idx = idx;
+	j->cpu = nth_cpu(&o->cpus, idx);
+	j->lo = r->blocks * idx / r->jobs_nr;
+	j->hi = r->blocks * (idx + 1) / r->jobs_nr;
+	j->slots = r->slots + (size_t)idx * o->iodepth;
+	if (o->rate_iops)
+		pace_init(&j->pace, o->rate_iops, o->rate_poisson, o->seed + idx);
+	for (unsigned i = 0; i < o->iodepth; i++)
+		init_slot(&j->slots[i], j, i, read_back);
+	j->fd = target_reopen(r->t);
+	return j->fd < 0 ? j->fd : 0;
+}
+
+static void fill_buffers(struct run *r)
+{
+	uint64_t state = rng_seed(r->o->seed);
+
+	for (size_t i = 0; i < r->buffers_bytes; i += 8) {
+		uint64_t word = rng_next(&state);
+
+		memcpy(r->buffers + i, &word, 8);
+	}
+}
+
+static int allocate(struct run *r, const struct engine *e)
+{
+	size_t stride = ((size_t)r->bs + 4095) & ~(size_t)4095;
+
+	r->lanes_nr = e->lanes_nr(r->o);
+	r->slots_nr = r->jobs_nr * r->o->iodepth;
+	r->jobs = aligned_alloc(128, r->jobs_nr * sizeof(*r->jobs));
+	r->slots = aligned_alloc(64, r->slots_nr * sizeof(*r->slots));
+	r->lanes = map_zeroed(r->lanes_nr * sizeof(*r->lanes));
+	r->buffers_bytes = r->slots_nr * stride;
+	r->buffers = map_zeroed(r->buffers_bytes);
+	if (!r->jobs || !r->slots || !r->lanes || !r->buffers)
+		return -ENOMEM;
+	memset(r->jobs, 0, r->jobs_nr * sizeof(*r->jobs));
+	memset(r->slots, 0, r->slots_nr * sizeof(*r->slots));
+	for (unsigned i = 0; i < r->jobs_nr; i++)
+		r->jobs[i].fd = -1;
+	for (unsigned i = 0; i < r->lanes_nr; i++)
+		init_lane(&r->lanes[i], r);
+	return 0;
+}
+
+static void choose_work(struct run *r, bool read_back)
+{
+	const struct bench_opts *o = r->o;
+
+	r->random = o->random && !read_back;
+	r->mixed = o->reads && o->writes && !read_back;
+	r->all_writes = o->writes && !o->reads && !read_back;
+	r->mix_read = (uint32_t)((double)o->rwmixread / 100 * UINT32_MAX);
+	r->odd = r->verify || (o->rate_iops && !read_back);
+	r->once = o->verify && !o->random && !o->runtime_given && !o->number_ios && !o->io_size;
+	if (read_back)
+		r->pick = PICK_VERIFY;
+	else if (!o->random)
+		r->pick = PICK_SEQ;
+	else
+		r->pick = o->dist == DIST_ZIPF ? PICK_ZIPF : PICK_UNIFORM;
+	if (r->pick == PICK_ZIPF)
+		zipf_init(&r->zipf, r->blocks, o->zipf_theta, o->seed);
+}
+
+static void init_sync(struct run *r)
+{
+	pthread_condattr_t monotonic;
+
+	/* none of these can fail with valid arguments on Linux */
+	(void)pthread_condattr_init(&monotonic);
+	(void)pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+	(void)pthread_mutex_init(&r->lock, NULL);
+	(void)pthread_cond_init(&r->changed, &monotonic);
+	(void)pthread_condattr_destroy(&monotonic);
+}
+
+int run_init(struct run *r, const struct bench_opts *o, const struct target *t, const struct engine *e,
+	     struct verify *v, bool read_back)
+{
+	int rc;
+
+	memset(r, 0, sizeof(*r));
+	init_sync(r);
+	r->o = o;
+	r->t = t;
+	r->verify = v;
+	r->bs = (uint32_t)o->bs;
+	r->slat_sample = o->slat_sample;
+	r->block_base = t->off;
+	r->blocks = t->len / o->bs;
+	r->jobs_nr = o->numjobs;
+	choose_work(r, read_back);
+	rc = allocate(r, e);
+	for (unsigned i = 0; i < r->jobs_nr && rc == 0; i++)
+		rc = init_job(&r->jobs[i], r, i, read_back);
+	if (rc == 0 && o->writes)
+		fill_buffers(r);
+	if (rc)
+		run_fini(r);
+	return rc;
+}
+
+void run_fini(struct run *r)
+{
+	for (unsigned i = 0; r->jobs && i < r->jobs_nr; i++) {
+		if (r->jobs[i].fd >= 0)
+			(void)close(r->jobs[i].fd); /* data was synced where it matters */
+	}
+	if (r->lanes)
+		(void)munmap(r->lanes, r->lanes_nr * sizeof(*r->lanes));
+	if (r->buffers)
+		(void)munmap(r->buffers, r->buffers_bytes);
+	free(r->slots);
+	free(r->jobs);
+	(void)pthread_cond_destroy(&r->changed);
+	(void)pthread_mutex_destroy(&r->lock);
+	memset(r, 0, sizeof(*r));
+}
+
+/* --- start and end --- */
+
+void run_wait_go(struct run *r)
+{
+	(void)pthread_mutex_lock(&r->lock);
+	while (!r->going)
+		(void)pthread_cond_wait(&r->changed, &r->lock);
+	(void)pthread_mutex_unlock(&r->lock);
+}
+
+void run_ended(struct run *r, unsigned n)
+{
+	(void)pthread_mutex_lock(&r->lock);
+	r->running -= n;
+	(void)pthread_cond_broadcast(&r->changed);
+	(void)pthread_mutex_unlock(&r->lock);
+}
+
+/* --- checked I/Os --- */
+
+static uint64_t slot_block(const struct slot *s, const struct run *r)
+{
+	return (s->off - r->block_base) / r->bs;
+}
+
+/* The next block of a pass over the job's part; UINT64_MAX: the pass is over. */
+static uint64_t next_in_pass(struct job *j)
+{
+	/* relaxed: the numbers need only be distinct */
+	uint64_t at = atomic_fetch_add_explicit(&j->cursor, 1, memory_order_relaxed);
+
+	return at < j->hi - j->lo ? j->lo + at : UINT64_MAX;
+}
+
+static uint64_t lock_written(struct slot *s, const struct run *r)
+{
+	uint64_t block;
+
+	do {
+		block = next_in_pass(s->job);
+	} while (block != UINT64_MAX && verify_gen(r->verify, block) == 0);
+	if (block != UINT64_MAX)
+		(void)verify_try_lock(r->verify, block); /* each block is handed out once: nobody else has it */
+	return block;
+}
+
+/* Some block that no other I/O is on. The region has twice as many as there are slots, so the walk finds one. */
+static uint64_t lock_any(struct slot *s, const struct run *r)
+{
+	uint64_t block = 0;
+
+	for (unsigned i = 0; i < PICK_TRIES_MAX; i++) {
+		block = slot_pick(s, r);
+		if (verify_try_lock(r->verify, block))
+			return block;
+	}
+	while (!verify_try_lock(r->verify, block))
+		block = (block + 1) % r->blocks;
+	return block;
+}
+
+static uint64_t lock_next(struct slot *s, const struct run *r)
+{
+	uint64_t block;
+
+	if (r->pick == PICK_VERIFY)
+		return lock_written(s, r);
+	if (!r->once)
+		return lock_any(s, r);
+	block = next_in_pass(s->job);
+	if (block != UINT64_MAX)
+		(void)verify_try_lock(r->verify, block); /* as above: handed out once */
+	return block;
+}
+
+static bool prepare_checked(struct slot *s, const struct run *r)
+{
+	uint64_t block = lock_next(s, r);
+
+	if (block == UINT64_MAX)
+		return false;
+	s->off = r->block_base + block * r->bs;
+	s->gen = verify_gen(r->verify, block);
+	if (s->is_write) {
+		s->gen = s->gen == INT32_MAX ? 1 : s->gen + 1;
+		verify_fill(r->verify, s->buf, s->off, s->gen);
+	}
+	return true;
+}
+
+/* Judge what was read; give the block back. */
+static void conclude_checked(struct slot *s, struct run *r, int64_t res)
+{
+	struct verify_expect want = { s->off, s->gen };
+	uint64_t block = slot_block(s, r);
+	bool whole = res == s->len, good = true;
+
+	if (s->is_write) {
+		verify_unlock_written(r->verify, block, whole ? s->gen : 0);
+		return;
+	}
+	/* in a mix, blocks that this run has not written may hold anything */
+	if (whole && !(r->mixed && s->gen == 0))
+		good = verify_check(r->verify, s->buf, &want);
+	verify_unlock(r->verify, block);
+	if (!good && r->o->verify_fatal)
+		run_stop(r);
+}
+
+/* --- the odd halves --- */
+
+bool slot_claim(struct slot *s, struct lane *l)
+{
+	const struct run *r = l->run;
+
+	s->intended_ns = 0;
+	if (s->retry)
+		return true;
+	if (s->left == 0)
+		return false;
+	s->intended_ns = pace_claim(&s->job->pace);
+	/* relaxed: see run_stop() */
+	return s->intended_ns < atomic_load_explicit(&r->deadline_ns, memory_order_relaxed);
+}
+
+static void count_pacing(struct slot *s, struct lane *l, uint64_t now)
+{
+	uint64_t error = now > s->intended_ns ? now - s->intended_ns : 0;
+
+	s->start_ns = s->intended_ns;
+	if (now < l->run->ramp_end_ns)
+		return;
+	hist_record(&l->pacing, error);
+	l->late_starts += error > LATE_NS;
+}
+
+bool slot_next_odd(struct slot *s, struct lane *l, uint64_t now)
+{
+	const struct run *r = l->run;
+
+	if (s->retry) {
+		s->retry = false;
+		l->inflight++;
+		return true;
+	}
+	/* relaxed: see run_stop() */
+	if (now >= atomic_load_explicit(&r->deadline_ns, memory_order_relaxed) || s->left == 0)
+		return false;
+	s->is_write = slot_pick_write(s, r);
+	if (!r->verify)
+		s->off = r->block_base + slot_pick(s, r) * r->bs;
+	else if (!prepare_checked(s, r))
+		return false;
+	s->left--;
+	if (r->verify)
+		now = clock_ns();       /* filling a block is not part of its I/O */
+	s->start_ns = now;
+	if (r->o->rate_iops && r->pick != PICK_VERIFY)
+		count_pacing(s, l, now);
+	lane_begin_io(s, l, now);
+	return true;
+}
+
+static void count_failure(struct slot *s, struct lane *l, int64_t res)
+{
+	unsigned dir = s->is_write ? DIR_WRITE : DIR_READ;
+	uint64_t code = (uint64_t)-res;
+
+	l->failed[dir]++;
+	l->errnos[code < JOB_ERRNOS_NR ? code : 0]++;
+	/* relaxed: this thread's own counters */
+	if (l->failed[dir] >= JOB_GIVE_UP_FAILURES && !atomic_load_explicit(&l->done[dir], memory_order_relaxed))
+		run_stop(l->run);
+}
+
+uint64_t slot_done_odd(struct slot *s, struct lane *l, int64_t res, uint64_t now)
+{
+	struct run *r = l->run;
+	unsigned dir = s->is_write ? DIR_WRITE : DIR_READ;
+
+	/* relaxed: see run_stop() */
+	if ((res == -EAGAIN || res == -EINTR) &&
+	    now < atomic_load_explicit(&r->deadline_ns, memory_order_relaxed)) {
+		l->retries++;
+		s->retry = true;
+		return now;
+	}
+	if (res < 0) {
+		count_failure(s, l, res);
+	} else {
+		if (res < s->len) {
+			l->short_ios[dir]++;
+			l->short_bytes[dir] += (uint64_t)(s->len - res);
+		}
+		lane_count(l, s, now);
+	}
+	if (!r->verify)
+		return now;
+	conclude_checked(s, r, res);
+	return clock_ns();
+}

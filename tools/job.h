@@ -1,0 +1,278 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * What an engine does for each I/O besides the I/O itself, inline and the same for all engines, so that their figures
+ * differ by the engine alone: choose offset and direction, stamp, count, record.
+ *
+ *	run    one execution of one engine: all of the below, and when it ends
+ *	job    fio's job: a descriptor, a region, `iodepth` slots, a schedule in rate mode
+ *	slot   one I/O at a time: a buffer, a random stream, what is in flight. In the martlet engine: a task
+ *	lane   what one thread counts. raw: one a job; psync: one a slot; martlet: one a worker, since tasks may move
+ *
+ * Clock reads per I/O: one at its end, which is also the start stamp of the slot's next I/O (so choosing the offset and
+ * recording belong to the next I/O's latency, some 20 ns), and on every n-th I/O one more when it has been handed over.
+ * So `lat` is exact for every I/O; `slat` (start to handed over: staged in the ring) and `clat` (handed over to end)
+ * are sampled. All stamps are taken before the submission that they time.
+ */
+#ifndef TOOLS_JOB_H
+#define TOOLS_JOB_H
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "clock.h"
+#include "hist.h"
+#include "opts.h"
+#include "pace.h"
+#include "rng.h"
+#include "zipf.h"
+
+struct target;
+struct verify;
+
+enum job_dir { DIR_READ, DIR_WRITE, DIRS_NR };
+enum job_pick { PICK_SEQ, PICK_UNIFORM, PICK_ZIPF, PICK_VERIFY };
+
+#define JOB_DEPTHS_NR 7u                /* 1, 2, 4, 8, 16, 32, 64 and more */
+#define JOB_ERRNOS_NR 134u
+#define JOB_GIVE_UP_FAILURES 1000u      /* of a lane that has not had one success */
+#define JOB_NAP_NS_MAX (100 * CLOCK_NS_PER_MS)  /* longest sleep of a paced slot, so that Ctrl-C is heard */
+
+struct job {
+	struct run *run;
+	unsigned idx;
+	int fd;
+	int cpu;                        /* pinned to; -1: not */
+	uint64_t lo, hi;                /* blocks, in sequential modes this job's own part of the region */
+	struct pace pace;
+	struct slot *slots;             /* [iodepth] */
+	_Alignas(128) _Atomic uint64_t cursor;  /* sequential modes: next block, counted from lo */
+};
+
+struct slot {
+	_Alignas(64) char *buf;
+	uint64_t off;                   /* of the I/O in flight, bytes from the start of the target */
+	uint64_t start_ns;              /* its start stamp; rate mode: its intended start */
+	uint64_t begun_ns;              /* its actual start */
+	uint64_t staged_ns;             /* when it was handed over, if sampled */
+	uint64_t rng;
+	uint64_t left;                  /* I/Os still to start */
+	uint64_t intended_ns;           /* rate mode: the claimed start of the next I/O */
+	struct job *job;
+	uint32_t len;
+	uint32_t gen;                   /* verify: generation that it writes, or expects */
+	bool is_write, sampled, retry, ended;
+};
+
+/* One thread's counters. Written by that thread; `done` is read live by the controller. */
+struct lane {
+	_Alignas(128) struct run *run;
+	_Atomic uint64_t done[DIRS_NR]; /* I/Os ended well, from the very start */
+	int32_t inflight;               /* started less ended here: tasks that moved make it drift, also below 0 */
+	uint32_t sample_left;
+	uint64_t last_end_ns;           /* of the last counted I/O */
+	uint64_t enters;                /* system calls that submit or reap; 0 where the engine counts otherwise */
+	uint64_t retries, late_starts;
+	uint64_t short_ios[DIRS_NR], short_bytes[DIRS_NR], failed[DIRS_NR];
+	uint64_t depth[JOB_DEPTHS_NR];
+	uint32_t errnos[JOB_ERRNOS_NR];
+	struct hist lat[DIRS_NR], slat[DIRS_NR], clat[DIRS_NR];
+	struct hist pacing;             /* rate mode: actual less intended start */
+};
+
+/* What an engine says about itself, for the report. */
+struct engine_note {
+	char what[160];                 /* one line: threads, tasks, rings */
+	char ring[192];                 /* flags granted and fall-backs; empty without a ring */
+	uint64_t enters;
+	unsigned extra_nr;
+	struct {
+		const char *name;
+		double value;
+	} extra[8];                     /* engine's own figures */
+};
+
+struct run {
+	/* read on every I/O, written before it starts (deadline: also to stop early) */
+	_Atomic uint64_t deadline_ns;
+	uint64_t ramp_end_ns;
+	uint64_t block_base;            /* bytes: where the region starts */
+	uint64_t blocks;                /* of bs in the region */
+	uint32_t bs, slat_sample;
+	uint32_t mix_read;              /* a random 32-bit word below this reads */
+	enum job_pick pick;
+	bool mixed, all_writes, random;
+	bool odd;                       /* verify or rate: slot_next_odd() does it */
+	bool once;                      /* sequential: end after one pass */
+	struct zipf zipf;
+
+	const struct bench_opts *o;
+	const struct target *t;
+	struct verify *verify;          /* NULL: no checks */
+	struct job *jobs;
+	unsigned jobs_nr, slots_nr, lanes_nr;
+	struct slot *slots;
+	struct lane *lanes;
+	char *buffers;
+	size_t buffers_bytes;
+	struct engine_note note;
+	int failed;                     /* -errno of an engine that could not run */
+
+	/* the start and the end of an engine's threads */
+	pthread_mutex_t lock;
+	pthread_cond_t changed;
+	bool going;
+	unsigned running;               /* threads or tasks that have not ended */
+};
+
+struct engine {
+	const char *name;
+	/* How many lanes it needs; they are made before start. */
+	unsigned (*lanes_nr)(const struct bench_opts *o);
+	/* Make everything ready; nothing is measured yet. 0 or -errno after a message. */
+	int (*start)(struct run *r);
+	/* Begin the I/O. */
+	void (*go)(struct run *r);
+	/* All slots have ended: join, free, fill in r->note. */
+	void (*finish)(struct run *r);
+};
+
+extern const struct engine engine_martlet, engine_raw, engine_psync;
+
+/* --- for the controller --- */
+
+/**
+ * Lay out jobs, slots, lanes and buffers of one run.
+ *
+ * @param v          NULL: no checks
+ * @param read_back  read what v knows to be written, instead of what the options say
+ * @return 0, or -ENOMEM, or what reopening the target gave
+ */
+int run_init(struct run *r, const struct bench_opts *o, const struct target *t, const struct engine *e,
+	     struct verify *v, bool read_back);
+void run_fini(struct run *r);
+
+/* --- for engines --- */
+
+/* Out-of-line halves of the functions below. */
+bool slot_next_odd(struct slot *s, struct lane *l, uint64_t now);
+uint64_t slot_done_odd(struct slot *s, struct lane *l, int64_t res, uint64_t now);
+
+/* Rate mode: claim the next start; false: the slot has ended. Then wait until s->intended_ns, then slot_next(). */
+bool slot_claim(struct slot *s, struct lane *l);
+
+/* Wait in an engine's thread until the controller says go. */
+void run_wait_go(struct run *r);
+
+/* n threads or tasks have ended. */
+void run_ended(struct run *r, unsigned n);
+
+/* End the run early. @thread any */
+static inline void run_stop(struct run *r)
+{
+	/* relaxed: slots may see it late by an I/O */
+	atomic_store_explicit(&r->deadline_ns, 0, memory_order_relaxed);
+}
+
+static inline void lane_begin_io(struct slot *s, struct lane *l, uint64_t now)
+{
+	unsigned level;
+
+	s->begun_ns = now;
+	s->sampled = --l->sample_left == 0;
+	if (s->sampled)
+		l->sample_left = l->run->slat_sample;
+	level = ++l->inflight > 0 ? 31u - (unsigned)__builtin_clz((unsigned)l->inflight) : 0;
+	l->depth[level < JOB_DEPTHS_NR ? level : JOB_DEPTHS_NR - 1]++;
+}
+
+static inline uint64_t slot_pick(struct slot *s, const struct run *r)
+{
+	struct job *j = s->job;
+
+	switch (r->pick) {
+	case PICK_UNIFORM:
+		return rng_below(&s->rng, r->blocks);
+	case PICK_ZIPF:
+		return zipf_next(&r->zipf, &s->rng);
+	default:
+		/* relaxed: the numbers need only be distinct */
+		return j->lo + atomic_fetch_add_explicit(&j->cursor, 1, memory_order_relaxed) % (j->hi - j->lo);
+	}
+}
+
+static inline bool slot_pick_write(struct slot *s, const struct run *r)
+{
+	if (r->mixed)
+		return (uint32_t)(rng_next(&s->rng) >> 32) >= r->mix_read;
+	return r->all_writes;
+}
+
+/**
+ * Choose a slot's next I/O and stamp it: off, len, is_write, buf are then what to do.
+ *
+ * @param now  the end of its last I/O, or the clock
+ * @return false: the slot has ended
+ */
+static inline bool slot_next(struct slot *s, struct lane *l, uint64_t now)
+{
+	const struct run *r = l->run;
+
+	if (__builtin_expect(r->odd || s->retry, 0))
+		return slot_next_odd(s, l, now);
+	/* relaxed: see run_stop() */
+	if (now >= atomic_load_explicit(&r->deadline_ns, memory_order_relaxed) || s->left == 0)
+		return false;
+	s->left--;
+	s->off = r->block_base + slot_pick(s, r) * r->bs;
+	s->is_write = slot_pick_write(s, r);
+	s->start_ns = now;
+	lane_begin_io(s, l, now);
+	return true;
+}
+
+/* The I/O has been handed over: staged in a ring. Not for engines whose call does it all (psync). */
+static inline void slot_staged(struct slot *s)
+{
+	if (s->sampled)
+		s->staged_ns = clock_ns();
+}
+
+/* Count an I/O that has moved all its bytes. */
+static inline void lane_count(struct lane *l, const struct slot *s, uint64_t now)
+{
+	unsigned dir = s->is_write ? DIR_WRITE : DIR_READ;
+
+	/* relaxed, not a read-modify-write: one writer; the controller reads a figure for its display */
+	atomic_store_explicit(&l->done[dir], atomic_load_explicit(&l->done[dir], memory_order_relaxed) + 1,
+			      memory_order_relaxed);
+	if (now < l->run->ramp_end_ns)
+		return;
+	hist_record(&l->lat[dir], now - s->start_ns);
+	if (s->sampled && s->staged_ns) {
+		hist_record(&l->slat[dir], s->staged_ns - s->begun_ns);
+		hist_record(&l->clat[dir], now - s->staged_ns);
+	}
+	l->last_end_ns = now;
+}
+
+/**
+ * An I/O has ended.
+ *
+ * @param res  bytes, or -errno
+ * @return the clock, to be handed to slot_next()
+ */
+static inline uint64_t slot_done(struct slot *s, struct lane *l, int64_t res)
+{
+	uint64_t now = clock_ns();
+
+	l->inflight--;
+	if (__builtin_expect(res != s->len || l->run->verify, 0))
+		return slot_done_odd(s, l, res, now);
+	lane_count(l, s, now);
+	return now;
+}
+
+#endif

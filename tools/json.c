@@ -1,0 +1,435 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * fio's names where they mean the same: jobs[] with read and write, each with slat_ns, clat_ns and lat_ns. What fio has
+ * no word for is in one object "martlet" per document and per job. lat_ns counts all I/Os; slat_ns and clat_ns are
+ * sampled, which their N shows. Figures are integers where fio's are.
+ *
+ * json-c reports no failure of its "add" calls that could be acted upon half-way: an object that could not be made
+ * becomes null, and the final print fails.
+ */
+#include "json.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <json-c/json.h>
+#include <string.h>
+#include <sys/time.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <martlet/martlet.h>
+
+#include "sys.h"
+
+#define SCHEMA_VERSION 1
+
+typedef struct json_object json;
+
+static void add(json *o, const char *key, json *value)
+{
+	(void)json_object_object_add(o, key, value); /* see the top */
+}
+
+static void add_u64(json *o, const char *key, uint64_t n)
+{
+	add(o, key, json_object_new_uint64(n));
+}
+
+static void add_double(json *o, const char *key, double n)
+{
+	char text[40];
+
+	/* six digits after the point, as fio; json-c's own 17 digits are noise */
+	snprintf(text, sizeof(text), "%f", n);
+	add(o, key, json_object_new_double_s(n, text));
+}
+
+static void add_text(json *o, const char *key, const char *text)
+{
+	add(o, key, json_object_new_string(text));
+}
+
+static void add_bool(json *o, const char *key, bool b)
+{
+	add(o, key, json_object_new_boolean(b));
+}
+
+static json *add_object(json *o, const char *key)
+{
+	json *child = json_object_new_object();
+
+	add(o, key, child);
+	return child;
+}
+
+/* --- latencies --- */
+
+static void add_percentiles(json *o, const struct bench_opts *opts, const struct hist *h)
+{
+	json *p = add_object(o, "percentile");
+
+	for (unsigned i = 0; i < opts->percentiles_nr; i++) {
+		char key[32];
+
+		snprintf(key, sizeof(key), "%f", opts->percentile[i]);
+		add_u64(p, key, hist_percentile(h, opts->percentile[i]));
+	}
+}
+
+/* Lowest value of each bucket that is not empty, and its count: such histograms can be added up. */
+static void add_bins(json *o, const struct hist *h)
+{
+	json *bins = add_object(o, "bins");
+
+	for (unsigned i = 0; i < HIST_BUCKETS_NR; i++) {
+		char key[32];
+
+		if (!h->bucket[i])
+			continue;
+		snprintf(key, sizeof(key), "%" PRIu64, hist_bucket_low(i));
+		add_u64(bins, key, h->bucket[i]);
+	}
+}
+
+static void add_hist(json *o, const char *key, const struct bench_opts *opts, const struct hist *h)
+{
+	json *l = add_object(o, key);
+	uint64_t n = hist_count(h);
+
+	add_u64(l, "min", n ? h->min : 0);
+	add_u64(l, "max", h->max);
+	add_double(l, "mean", hist_mean(h));
+	add_double(l, "stddev", hist_stddev(h));
+	add_u64(l, "N", n);
+	if (n)
+		add_percentiles(l, opts, h);
+	if (n && opts->format == OUTPUT_JSON_PLUS)
+		add_bins(l, h);
+}
+
+static void add_share(json *o, const char *key, const struct hist *h, uint64_t from, uint64_t below, uint64_t n)
+{
+	uint64_t in = hist_count_below(h, below) - hist_count_below(h, from);
+
+	add_double(o, key, n ? (double)in * 100 / (double)n : 0);
+}
+
+/* fio's three coarse distributions, in per cent of all I/Os. */
+static void add_distribution(json *job, const char *key, const struct hist *h, uint64_t unit, unsigned rows, bool last)
+{
+	static const unsigned upto[] = { 2, 4, 10, 20, 50, 100, 250, 500, 750, 1000, 2000 };
+	json *d = add_object(job, key);
+	uint64_t n = hist_count(h), from = unit == 1 ? 0 : unit;
+	char name[16];
+
+	for (unsigned i = 0; i < rows; i++) {
+		snprintf(name, sizeof(name), "%u", upto[i]);
+		add_share(d, name, h, from, upto[i] * unit, n);
+		from = upto[i] * unit;
+	}
+	if (last)
+		add_share(d, ">=2000", h, from, UINT64_MAX, n);
+}
+
+static void add_distributions(json *job, const struct result *r)
+{
+	struct hist lat;
+
+	result_lat_all(r, &lat);
+	add_distribution(job, "latency_ns", &lat, 1, 10, false);
+	add_distribution(job, "latency_us", &lat, 1000, 10, false);
+	add_distribution(job, "latency_ms", &lat, 1000000, 11, true);
+}
+
+/* --- a job --- */
+
+static void add_dir(json *job, const char *key, const struct bench_opts *o, const struct result *r, unsigned d)
+{
+	const struct dir_result *dr = &r->dir[d];
+	double bw = result_bw(r, d), per_io = dr->ios ? (double)o->bs / 1024 : 0;
+	json *j = add_object(job, key);
+
+	add_u64(j, "io_bytes", dr->bytes);
+	add_u64(j, "io_kbytes", dr->bytes / 1024);
+	add_u64(j, "bw_bytes", (uint64_t)bw);
+	add_u64(j, "bw", (uint64_t)(bw / 1024));
+	add_double(j, "iops", result_iops(r, d));
+	add_u64(j, "runtime", r->runtime_ns / 1000000);
+	add_u64(j, "total_ios", dr->ios);
+	add_u64(j, "short_ios", dr->short_ios);
+	add_u64(j, "drop_ios", dr->failed);
+	add_hist(j, "slat_ns", o, &dr->slat);
+	add_hist(j, "clat_ns", o, &dr->clat);
+	add_hist(j, "lat_ns", o, &dr->lat);
+	add_u64(j, "bw_min", (uint64_t)(dr->iops_min * per_io));
+	add_u64(j, "bw_max", (uint64_t)(dr->iops_max * per_io));
+	add_double(j, "bw_agg", dr->ios ? 100 : 0);
+	add_double(j, "bw_mean", dr->iops_mean * per_io);
+	add_double(j, "bw_dev", dr->iops_stddev * per_io);
+	add_u64(j, "bw_samples", dr->samples);
+	add_u64(j, "iops_min", (uint64_t)dr->iops_min);
+	add_u64(j, "iops_max", (uint64_t)dr->iops_max);
+	add_double(j, "iops_mean", dr->iops_mean);
+	add_double(j, "iops_stddev", dr->iops_stddev);
+	add_u64(j, "iops_samples", dr->samples);
+}
+
+static void add_depths(json *job, const struct result *r)
+{
+	static const char *const names[JOB_DEPTHS_NR] = { "1", "2", "4", "8", "16", "32", ">=64" };
+	json *d = add_object(job, "iodepth_level");
+	uint64_t n = 0;
+
+	for (unsigned i = 0; i < JOB_DEPTHS_NR; i++)
+		n += r->depth[i];
+	for (unsigned i = 0; i < JOB_DEPTHS_NR; i++)
+		add_double(d, names[i], n ? (double)r->depth[i] * 100 / (double)n : 0);
+}
+
+static void add_errors(json *m, const struct result *r)
+{
+	json *errors = add_object(m, "errors");
+
+	for (unsigned i = 0; i < JOB_ERRNOS_NR; i++) {
+		if (r->errnos[i])
+			add_u64(errors, strerrorname_np((int)i) ? strerrorname_np((int)i) : "other", r->errnos[i]);
+	}
+}
+
+static void add_pacing(json *m, const struct bench_opts *o, const struct result *r)
+{
+	json *p;
+
+	if (!o->rate_iops || r->read_back)
+		return;
+	p = add_object(m, "pacing");
+	add_u64(p, "rate_iops", o->rate_iops);
+	add_text(p, "process", o->rate_poisson ? "poisson" : "linear");
+	add_u64(p, "due", r->offered);
+	add_u64(p, "started", hist_count(&r->pacing));
+	add_u64(p, "late_100us", r->late_starts);
+	add_hist(p, "error_ns", o, &r->pacing);
+}
+
+static void add_series(json *m, const struct result *r)
+{
+	json *s = json_object_new_array();
+
+	for (unsigned i = 0; i < r->series_nr; i++) {
+		json *p = json_object_new_object();
+
+		add_u64(p, "ms", r->series[i].ms);
+		add_u64(p, "read_ios", r->series[i].ios[DIR_READ]);
+		add_u64(p, "write_ios", r->series[i].ios[DIR_WRITE]);
+		(void)json_object_array_add(s, p); /* see the top */
+	}
+	add(m, "series", s);
+}
+
+static void add_engine(json *job, const struct bench_opts *o, const struct result *r)
+{
+	json *m = add_object(job, "martlet");
+
+	add_text(m, "engine", r->engine);
+	add_text(m, "how", r->note.what);
+	add_u64(m, "round", r->round);
+	add_bool(m, "read_back", r->read_back);
+	add_bool(m, "interrupted", r->interrupted);
+	add_double(m, "cpu_us_per_io", r->cpu_us_per_io);
+	add_double(m, "other_cpus", r->other_cpus);
+	add_double(m, "steal_cpus", r->steal_cpus);
+	add_u64(m, "iowq_threads", r->iowq_threads);
+	add_u64(m, "device_read_bytes", r->disk_reads_512 * 512);
+	add_u64(m, "retries", r->retries);
+	if (r->note.ring[0]) {
+		add_text(m, "ring", r->note.ring);
+		add_u64(m, "enters", r->note.enters);
+		add_double(m, "enters_per_io", result_enters_per_io(r));
+	}
+	for (unsigned i = 0; i < r->note.extra_nr; i++)
+		add_double(m, r->note.extra[i].name, r->note.extra[i].value);
+	add_u64(m, "slat_sample", o->slat_sample);
+	add_errors(m, r);
+	add_pacing(m, o, r);
+	add_series(m, r);
+}
+
+static void add_job_options(json *job, const struct bench_opts *o)
+{
+	json *j = add_object(job, "job options");
+
+	for (unsigned i = 0; i < o->given_nr; i++)
+		add_text(j, o->given[i].name, o->given[i].value);
+}
+
+static json *new_job(const struct bench_opts *o, const struct result *r)
+{
+	json *job = json_object_new_object();
+	char name[128];
+
+	if (r->round)
+		snprintf(name, sizeof(name), "%.80s-%s-%u", o->name, r->engine, r->round);
+	else
+		snprintf(name, sizeof(name), "%.80s%s", o->name, r->read_back ? "-verify" : "");
+	add_text(job, "jobname", name);
+	add_u64(job, "groupid", 0);
+	add_u64(job, "error", result_failed(r) || result_short(r) ? EIO : 0);
+	add_u64(job, "eta", 0);
+	add_u64(job, "elapsed", (r->elapsed_ns + 999999999) / 1000000000);
+	add_job_options(job, o);
+	add_dir(job, "read", o, r, DIR_READ);
+	add_dir(job, "write", o, r, DIR_WRITE);
+	add_u64(job, "job_runtime", r->runtime_ns / 1000000);
+	add_double(job, "usr_cpu", r->usr_pct);
+	add_double(job, "sys_cpu", r->sys_pct);
+	add_u64(job, "ctx", r->ctx);
+	add_u64(job, "majf", r->majf);
+	add_u64(job, "minf", r->minf);
+	add_depths(job, r);
+	add_distributions(job, r);
+	add_engine(job, o, r);
+	return job;
+}
+
+/* --- the document --- */
+
+static void add_machine(json *m)
+{
+	struct timespec now;
+	char text[256];
+	json *k = add_object(m, "machine");
+
+	sys_kernel(text, sizeof(text));
+	add_text(k, "kernel", text);
+	sys_cpu_model(text, sizeof(text));
+	add_text(k, "cpu", text);
+	add_u64(k, "cpus", (uint64_t)sysconf(_SC_NPROCESSORS_ONLN));
+	add_u64(k, "memory_bytes", sys_memory_bytes());
+	if (clock_gettime(CLOCK_BOOTTIME, &now) == 0)
+		add_u64(k, "uptime_s", (uint64_t)now.tv_sec);
+}
+
+static void add_target(json *m, const struct bench_opts *o, const struct target *t)
+{
+	json *k = add_object(m, "target");
+
+	add_text(k, "path", t->path);
+	add_text(k, "type", t->is_block ? "block device" : "file");
+	add_bool(k, "own", t->is_made);
+	add_u64(k, "bytes", t->bytes);
+	add_u64(k, "region_offset", t->off);
+	add_u64(k, "region_bytes", t->len);
+	add_bool(k, "direct", o->direct);
+	add_u64(k, "dio_mem_align", t->mem_align);
+	add_u64(k, "dio_offset_align", t->off_align);
+	add_bool(k, "dio_align_reported", t->align_reported);
+	add_bool(k, "has_holes", t->has_holes);
+	add_text(k, "file_system", t->fs);
+	add_text(k, "mounted_from", t->source);
+	add_text(k, "disk", t->disk);
+	add_text(k, "model", t->model);
+	add_text(k, "scheduler", t->scheduler);
+	add_u64(k, "nr_requests", t->nr_requests);
+	add_bool(k, "poll_queues", t->io_poll);
+}
+
+static void add_spread(json *o, const char *key, const struct spread *s)
+{
+	json *j = add_object(o, key);
+
+	add_double(j, "median", s->median);
+	add_double(j, "min", s->min);
+	add_double(j, "max", s->max);
+}
+
+static void add_compare(json *m, const struct compare *c)
+{
+	json *k, *engines;
+
+	if (!c)
+		return;
+	k = add_object(m, "compare");
+	add_u64(k, "rounds", c->rounds);
+	engines = add_object(k, "engines");
+	for (unsigned e = 0; c->rounds && e < ENGINES_NR; e++) {
+		const struct engine_summary *s = &c->engine[e];
+		json *j = add_object(engines, s->name);
+
+		add_spread(j, "iops", &s->iops);
+		add_spread(j, "cpu_us_per_io", &s->cpu_us);
+		add_spread(j, "lat_p50_us", &s->p50_us);
+		add_spread(j, "lat_p99_us", &s->p99_us);
+		add_spread(j, "lat_p99.9_us", &s->p999_us);
+		add_spread(j, "enters_per_io", &s->enters);
+	}
+	for (unsigned i = 0; c->rounds && i < 2; i++) {
+		char key[64];
+		json *j;
+
+		snprintf(key, sizeof(key), "%s/%s", c->ratio[i].of, c->ratio[i].to);
+		j = add_object(k, key);
+		add_spread(j, "iops", &c->ratio[i].iops);
+		add_spread(j, "cpu_us_per_io", &c->ratio[i].cpu);
+	}
+}
+
+static void add_verify(json *m, const struct verify *v)
+{
+	json *k;
+
+	if (!v)
+		return;
+	k = add_object(m, "verify");
+	add_text(k, "kind", v->kind == VERIFY_CRC32C ? "crc32c" : "pattern");
+	/* relaxed: the run is over */
+	add_u64(k, "blocks_checked", atomic_load_explicit(&v->checked, memory_order_relaxed));
+	add_u64(k, "blocks_bad", atomic_load_explicit(&v->bad, memory_order_relaxed));
+}
+
+static void add_times(json *doc)
+{
+	struct timeval tv;
+	struct tm tm;
+	char text[64];
+
+	(void)gettimeofday(&tv, NULL); /* cannot fail */
+	add_u64(doc, "timestamp", (uint64_t)tv.tv_sec);
+	add_u64(doc, "timestamp_ms", (uint64_t)tv.tv_sec * 1000 + (uint64_t)tv.tv_usec / 1000);
+	if (localtime_r(&tv.tv_sec, &tm) && strftime(text, sizeof(text), "%a %b %e %H:%M:%S %Y", &tm))
+		add_text(doc, "time", text);
+}
+
+static json *new_document(const struct json_in *in)
+{
+	json *doc = json_object_new_object(), *jobs = json_object_new_array(), *m;
+	char version[64];
+
+	snprintf(version, sizeof(version), "martlet-%s", mrt_version());
+	add_text(doc, "martlet version", version);
+	add_times(doc);
+	for (unsigned i = 0; i < in->results_nr; i++)
+		(void)json_object_array_add(jobs, new_job(in->o, &in->results[i])); /* see the top */
+	add(doc, "jobs", jobs);
+	m = add_object(doc, "martlet");
+	add_u64(m, "schema_version", SCHEMA_VERSION);
+	add_u64(m, "exit_code", (uint64_t)in->exit_code);
+	add_u64(m, "seed", in->o->seed);
+	add_machine(m);
+	add_target(m, in->o, in->t);
+	add_verify(m, in->verify);
+	add_compare(m, in->compare);
+	return doc;
+}
+
+int json_write(FILE *out, const struct json_in *in)
+{
+	json *doc = new_document(in);
+	const char *text = doc ? json_object_to_json_string_ext(doc, JSON_C_TO_STRING_PRETTY |
+								JSON_C_TO_STRING_NOSLASHESCAPE) : NULL;
+	int rc = -ENOMEM;
+
+	if (text)
+		rc = fprintf(out, "%s\n", text) < 0 || fflush(out) ? -EIO : 0;
+	(void)json_object_put(doc); /* the count of what it freed */
+	return rc;
+}

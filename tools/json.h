@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: MIT */
+/* The result for programs: one JSON document with fio's field names. */
+#ifndef TOOLS_JSON_H
+#define TOOLS_JSON_H
+
+#include <stdio.h>
+
+#include "compare.h"
+#include "result.h"
+#include "target.h"
+#include "verify.h"
+
+struct json_in {
+	const struct bench_opts *o;
+	const struct target *t;
+	const struct result *results;   /* [results_nr] */
+	unsigned results_nr;
+	const struct compare *compare;  /* NULL: none */
+	const struct verify *verify;    /* NULL: none */
+	int exit_code;
+};
+
+/**
+ * Write the document and a newline.
+ *
+ * @return 0, -ENOMEM, or -EIO
+ */
+int json_write(FILE *out, const struct json_in *in);
+
+#endif

@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: MIT */
+/* The `martlet` command: picks the subcommand. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <martlet/martlet.h>
+
+#include "bench.h"
+
+static int help_main(int argc, char **argv);
+static int version_main(int argc, char **argv);
+
+static const struct {
+	const char *name;
+	int (*run)(int argc, char **argv);
+	const char *help;
+} commands[] = {
+	{ "bench", bench_main, "measure a file or block device" },
+	{ "probe", probe_main, "say what this machine gives: kernel, rings, limits" },
+	{ "version", version_main, "print the version" },
+	{ "help", help_main, "print this" },
+};
+
+#define COMMANDS_NR (sizeof(commands) / sizeof(commands[0]))
+
+static void print_usage(FILE *out)
+{
+	fputs("usage: martlet COMMAND [options]\n\n", out);
+	for (size_t i = 0; i < COMMANDS_NR; i++)
+		fprintf(out, "  %-8s %s\n", commands[i].name, commands[i].help);
+	fputs("\n`martlet bench --help` lists the options of bench.\n", out);
+}
+
+static int help_main(int argc, char **argv)
+{
+	(void)argc;
+	(void)argv;
+	print_usage(stdout);
+	return EXIT_SUCCESS;
+}
+
+static int version_main(int argc, char **argv)
+{
+	(void)argc;
+	(void)argv;
+	printf("martlet %s\n", mrt_version());
+	return EXIT_SUCCESS;
+}
+
+int main(int argc, char **argv)
+{
+	const char *name = argc > 1 ? argv[1] : NULL;
+
+	if (name && (strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0))
+		name = "help";
+	if (name && strcmp(name, "--version") == 0)
+		name = "version";
+	for (size_t i = 0; name && i < COMMANDS_NR; i++) {
+		if (strcmp(name, commands[i].name) == 0)
+			return commands[i].run(argc - 1, argv + 1);
+	}
+	if (name)
+		fprintf(stderr, "martlet: no command '%s'\n", name);
+	print_usage(stderr);
+	return EXIT_USAGE;
+}

@@ -1,0 +1,251 @@
+/* SPDX-License-Identifier: MIT */
+/* Tables for people. Latencies are in microseconds, since that is the scale of what is measured. */
+#include "report.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+static const char *const dir_names[DIRS_NR] = { "read", "write" };
+
+const char *report_si(char buf[16], double n)
+{
+	if (n >= 1e6)
+		snprintf(buf, 16, "%.2fM", n / 1e6);
+	else if (n >= 1e3)
+		snprintf(buf, 16, "%.1fk", n / 1e3);
+	else
+		snprintf(buf, 16, "%.0f", n);
+	return buf;
+}
+
+static void print_mix(FILE *out, const struct bench_opts *o)
+{
+	if (o->reads && o->writes)
+		fprintf(out, " (%u %% reads)", o->rwmixread);
+	if (o->random && o->dist == DIST_ZIPF)
+		fprintf(out, " (zipf %.3g)", o->zipf_theta);
+	if (o->rate_iops)
+		fprintf(out, ", %" PRIu64 " starts/s a job, %s", o->rate_iops, o->rate_poisson ? "poisson" : "linear");
+	if (o->verify)
+		fprintf(out, ", verify %s", o->verify == VERIFY_CRC32C ? "crc32c" : "pattern");
+}
+
+void report_head(FILE *out, const struct bench_opts *o, const struct target *t)
+{
+	char line[1024];
+
+	target_describe(t, line, sizeof(line));
+	fprintf(out, "%s: %s", o->name, o->rw);
+	print_mix(out, o);
+	fprintf(out, ", bs %" PRIu64 ", depth %u x %u job%s, %s, seed %" PRIu64 "\n", o->bs, o->iodepth, o->numjobs,
+		o->numjobs == 1 ? "" : "s", o->direct ? "O_DIRECT" : "buffered (page cache)", o->seed);
+	fprintf(out, "target %s\n", line);
+	if (o->direct)
+		fprintf(out, "alignment: memory %u, offset and length %u (%s)\n", t->mem_align, t->off_align,
+			t->align_reported ? "reported" : "not reported: logical block size");
+}
+
+static double us(uint64_t ns)
+{
+	return (double)ns / 1e3;
+}
+
+static void print_hist_line(FILE *out, const char *name, const struct hist *h)
+{
+	if (hist_count(h) == 0)
+		return;
+	fprintf(out, "  %-5s us  min %.2f  mean %.2f  stddev %.2f  p50 %.2f  p99 %.2f  p99.9 %.2f  max %.1f  (n %" PRIu64
+		")\n", name, us(h->min), hist_mean(h) / 1e3, hist_stddev(h) / 1e3, us(hist_percentile(h, 50)),
+		us(hist_percentile(h, 99)), us(hist_percentile(h, 99.9)), us(h->max), hist_count(h));
+}
+
+static void print_percentiles(FILE *out, const struct bench_opts *o, const struct hist *h)
+{
+	for (unsigned i = 0; i < o->percentiles_nr; i++) {
+		if (i % 6 == 0)
+			fprintf(out, "%s   ", i ? "\n" : "  lat percentiles, us\n");
+		fprintf(out, " p%-7.6g %-9.2f", o->percentile[i], us(hist_percentile(h, o->percentile[i])));
+	}
+	fputc('\n', out);
+}
+
+static void print_dir(FILE *out, const struct bench_opts *o, const struct result *r, unsigned d)
+{
+	const struct dir_result *dr = &r->dir[d];
+	char iops[16], low[16], high[16];
+
+	fprintf(out, "%s: IOPS %s, %.1f MiB/s, %" PRIu64 " I/Os in %.3f s", dir_names[d],
+		report_si(iops, result_iops(r, d)), result_bw(r, d) / 0x1p20, dr->ios, (double)r->runtime_ns / 1e9);
+	if (dr->samples)
+		fprintf(out, " (half-seconds %s..%s)", report_si(low, dr->iops_min), report_si(high, dr->iops_max));
+	fputc('\n', out);
+	print_hist_line(out, "lat", &dr->lat);
+	print_hist_line(out, "slat", &dr->slat);
+	print_hist_line(out, "clat", &dr->clat);
+	print_percentiles(out, o, &dr->lat);
+}
+
+static void print_rate(FILE *out, const struct bench_opts *o, const struct result *r)
+{
+	uint64_t started = hist_count(&r->pacing);
+
+	if (!o->rate_iops || r->read_back)
+		return;
+	fprintf(out, "rate: %" PRIu64 " starts due in the window, %" PRIu64 " made, %" PRIu64 " more than 100 us late; "
+		"latencies above count from the intended start\n", r->offered, started, r->late_starts);
+	print_hist_line(out, "pace", &r->pacing);
+}
+
+static void print_errors(FILE *out, const struct result *r)
+{
+	for (unsigned i = 0; i < JOB_ERRNOS_NR; i++) {
+		if (r->errnos[i])
+			fprintf(out, "FAILED: %" PRIu64 " I/Os with %s (%s)\n", r->errnos[i], strerrorname_np((int)i),
+				strerror((int)i));
+	}
+	if (result_short(r))
+		fprintf(out, "SHORT: %" PRIu64 " I/Os moved fewer bytes than asked\n", result_short(r));
+	if (r->retries)
+		fprintf(out, "retried after EAGAIN or EINTR: %" PRIu64 "\n", r->retries);
+}
+
+static void print_noise(FILE *out, const struct bench_opts *o, const struct result *r)
+{
+	if (r->other_cpus > 0.2)
+		fprintf(out, "warning: others used %.2f CPUs meanwhile\n", r->other_cpus);
+	if (r->steal_cpus > 0.03)
+		fprintf(out, "warning: the hypervisor took %.2f CPUs meanwhile\n", r->steal_cpus);
+	if (!o->direct && r->disk_reads_512 && r->dir[DIR_READ].ios)
+		fprintf(out, "note: %.1f MiB came from the device, not from the page cache\n",
+			(double)r->disk_reads_512 / 2048);
+	if (r->iowq_threads)
+		fprintf(out, "note: %u kernel worker threads (io-wq) had been started for this process' I/O\n",
+			r->iowq_threads);
+}
+
+static void print_engine(FILE *out, const struct result *r)
+{
+	fprintf(out, "cpu: %.2f us per I/O, usr %.1f %%, sys %.1f %%, %" PRIu64 " context switches\n", r->cpu_us_per_io,
+		r->usr_pct, r->sys_pct, r->ctx);
+	fprintf(out, "engine %s: %s\n", r->engine, r->note.what);
+	if (r->note.ring[0])
+		fprintf(out, "ring: %s; %.4f enters per I/O\n", r->note.ring, result_enters_per_io(r));
+	for (unsigned i = 0; i < r->note.extra_nr; i++)
+		fprintf(out, "%s%s %.10g", i ? ", " : "  ", r->note.extra[i].name, r->note.extra[i].value);
+	if (r->note.extra_nr)
+		fputc('\n', out);
+}
+
+static void print_verify(FILE *out, const struct verify *v)
+{
+	uint64_t checked, bad;
+
+	if (!v)
+		return;
+	/* relaxed: the run is over */
+	checked = atomic_load_explicit(&v->checked, memory_order_relaxed);
+	bad = atomic_load_explicit(&v->bad, memory_order_relaxed);
+	fprintf(out, "verify: %" PRIu64 " blocks checked, %" PRIu64 " bad%s\n", checked, bad, bad ? ": CORRUPTION" : "");
+}
+
+void report_run(FILE *out, const struct bench_opts *o, const struct result *r, const struct verify *v)
+{
+	if (r->interrupted)
+		fputs("interrupted: the result so far\n", out);
+	if (r->read_back)
+		fputs("read back of what was written:\n", out);
+	for (unsigned d = 0; d < DIRS_NR; d++) {
+		if (r->dir[d].ios)
+			print_dir(out, o, r, d);
+	}
+	print_rate(out, o, r);
+	print_engine(out, r);
+	print_errors(out, r);
+	print_noise(out, o, r);
+	print_verify(out, v);
+}
+
+void report_round(FILE *out, const struct result *r)
+{
+	struct hist lat;
+	char iops[16];
+
+	result_lat_all(r, &lat);
+	fprintf(out, "  round %u  %-8s %8s IOPS  %6.2f us CPU per I/O  p50 %.1f  p99 %.1f us\n", r->round, r->engine,
+		report_si(iops, result_iops_all(r)), r->cpu_us_per_io, us(hist_percentile(&lat, 50)),
+		us(hist_percentile(&lat, 99)));
+}
+
+static void print_ratio(FILE *out, const struct ratio_summary *q)
+{
+	fprintf(out, "%s/%s: IOPS %.3f (%.3f..%.3f), CPU per I/O %.3f (%.3f..%.3f)\n", q->of, q->to, q->iops.median,
+		q->iops.min, q->iops.max, q->cpu.median, q->cpu.min, q->cpu.max);
+}
+
+static const struct result *any_result_of(const struct compare *c, const char *engine)
+{
+	for (unsigned i = 0; i < c->results_nr; i++) {
+		if (strcmp(c->results[i].engine, engine) == 0)
+			return &c->results[i];
+	}
+	return NULL;
+}
+
+/* The worst of the rounds, once. */
+static void print_compare_noise(FILE *out, const struct bench_opts *o, const struct compare *c)
+{
+	double other = 0, steal = 0;
+	uint64_t disk_512 = 0;
+	unsigned iowq = 0;
+
+	for (unsigned i = 0; i < c->results_nr; i++) {
+		const struct result *r = &c->results[i];
+
+		other = r->other_cpus > other ? r->other_cpus : other;
+		steal = r->steal_cpus > steal ? r->steal_cpus : steal;
+		iowq = r->iowq_threads > iowq ? r->iowq_threads : iowq;
+		disk_512 += r->disk_reads_512;
+	}
+	if (other > 0.2 || steal > 0.03)
+		fprintf(out, "warning: in some round others used %.2f CPUs, the hypervisor took %.2f\n", other, steal);
+	if (!o->direct && disk_512)
+		fprintf(out, "note: in all rounds %.1f MiB came from the device, not from the page cache\n",
+			(double)disk_512 / 2048);
+	if (iowq)
+		fprintf(out, "note: up to %u kernel worker threads (io-wq) worked for this process\n", iowq);
+}
+
+void report_compare(FILE *out, const struct bench_opts *o, const struct compare *c)
+{
+	fprintf(out, "medians of %u rounds of %.3g s (min..max)\n", c->rounds, (double)o->runtime_ns / 1e9);
+	if (c->rounds == 0)
+		return;
+	fprintf(out, "  %-8s %-28s %-20s %9s %9s %9s %10s\n", "engine", "IOPS", "CPU us per I/O", "p50 us", "p99 us",
+		"p99.9 us", "enters/IO");
+	for (unsigned e = 0; e < ENGINES_NR; e++) {
+		const struct engine_summary *s = &c->engine[e];
+		char mid[16], low[16], high[16], iops[64], cpu[64];
+
+		snprintf(iops, sizeof(iops), "%s (%s..%s)", report_si(mid, s->iops.median), report_si(low, s->iops.min),
+			 report_si(high, s->iops.max));
+		snprintf(cpu, sizeof(cpu), "%.2f (%.2f..%.2f)", s->cpu_us.median, s->cpu_us.min, s->cpu_us.max);
+		fprintf(out, "  %-8s %-28s %-20s %9.1f %9.1f %9.1f ", s->name, iops, cpu, s->p50_us.median,
+			s->p99_us.median, s->p999_us.median);
+		if (s->enters.median > 0)
+			fprintf(out, "%10.4f\n", s->enters.median);
+		else
+			fprintf(out, "%10s\n", "-");
+	}
+	for (unsigned i = 0; i < 2; i++)
+		print_ratio(out, &c->ratio[i]);
+	for (unsigned e = 0; e < ENGINES_NR; e++) {
+		const struct result *r = any_result_of(c, c->engine[e].name);
+
+		if (r)
+			fprintf(out, "engine %s: %s%s%s\n", r->engine, r->note.what, r->note.ring[0] ? "; ring: " : "",
+				r->note.ring);
+	}
+	for (unsigned i = 0; i < c->results_nr; i++)
+		print_errors(out, &c->results[i]);
+	print_compare_noise(out, o, c);
+}

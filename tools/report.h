@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: MIT */
+/* The result for people: tables. */
+#ifndef TOOLS_REPORT_H
+#define TOOLS_REPORT_H
+
+#include <stdio.h>
+
+#include "compare.h"
+#include "result.h"
+#include "target.h"
+#include "verify.h"
+
+/* What is about to be measured: a few lines. */
+void report_head(FILE *out, const struct bench_opts *o, const struct target *t);
+
+/* One run in full. v: its checks, or NULL. */
+void report_run(FILE *out, const struct bench_opts *o, const struct result *r, const struct verify *v);
+
+/* One line for a round of a comparison. */
+void report_round(FILE *out, const struct result *r);
+
+void report_compare(FILE *out, const struct bench_opts *o, const struct compare *c);
+
+/* "12.3k", "1.05M". */
+const char *report_si(char buf[16], double n);
+
+#endif

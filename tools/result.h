@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: MIT */
+/* What a run gave, summed over its lanes: all that the reports print. */
+#ifndef TOOLS_RESULT_H
+#define TOOLS_RESULT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "job.h"
+
+#define RESULT_SERIES_MAX 86400u
+
+struct dir_result {
+	uint64_t ios, bytes;            /* in the measured window */
+	uint64_t short_ios, failed;     /* in the whole run */
+	struct hist lat, slat, clat;
+	/* IOPS over half-second intervals of the window */
+	double iops_min, iops_max, iops_mean, iops_stddev;
+	unsigned samples;
+};
+
+struct series_point {
+	uint32_t ms;                    /* end of the interval, from the start of the window */
+	uint64_t ios[DIRS_NR];          /* in the interval */
+};
+
+struct result {
+	const char *engine;
+	unsigned round;                 /* of a comparison, from 1; 0: not part of one */
+	bool read_back;                 /* the verify pass */
+	bool interrupted;
+	uint64_t runtime_ns;            /* of the measured window */
+	uint64_t elapsed_ns;            /* with ramp, from go to the last thread's end */
+	struct dir_result dir[DIRS_NR];
+
+	/* rate mode */
+	struct hist pacing;
+	uint64_t offered, late_starts;
+
+	/* CPU, between the window's two ends */
+	double cpu_us_per_io, usr_pct, sys_pct;
+	double other_cpus, steal_cpus;  /* CPUs that others used, and the hypervisor took */
+	uint64_t ctx, majf, minf;
+	uint64_t disk_reads_512;        /* 512-byte blocks that this process had read from a device */
+
+	uint64_t ios_all;               /* ended well, ramp included */
+	uint64_t retries;
+	uint64_t depth[JOB_DEPTHS_NR];
+	uint64_t errnos[JOB_ERRNOS_NR];
+	unsigned iowq_threads;          /* alive at the end of the window */
+	struct engine_note note;
+	struct series_point *series;    /* [series_nr], about one a second */
+	unsigned series_nr;
+};
+
+double result_iops(const struct result *r, unsigned dir);
+double result_iops_all(const struct result *r);
+double result_bw(const struct result *r, unsigned dir); /* bytes a second */
+uint64_t result_failed(const struct result *r);
+uint64_t result_short(const struct result *r);
+double result_enters_per_io(const struct result *r);
+
+/* Latencies of reads and writes together. */
+void result_lat_all(const struct result *r, struct hist *ret_lat);
+
+void result_free(struct result *r);
+
+#endif
