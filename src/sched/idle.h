@@ -117,8 +117,8 @@ bool mrt__idle_try_search(struct mrt__idle *idle);
  * The caller has found work.
  *
  * @thread  a worker counted as searching
- * @return true: it was the last searcher, so it must wake one more (mrt__idle_worker_to_notify) before it runs the task:
- *         pushes made meanwhile relied on it
+ * @return true: it was the last searcher. Pushes made meanwhile relied on it: before it runs the task it must wake one
+ *         more (mrt__idle_worker_to_notify), unless it looks at all queues once more and there is nothing
  */
 bool mrt__idle_end_search(struct mrt__idle *idle);
 

@@ -25,6 +25,33 @@
 #include "sched/task.h"
 #include "sched/worker.h"
 
+#if MRT_VALGRIND
+#include <sys/uio.h>
+#include <valgrind/memcheck.h>
+
+#define STATX_BYTES 256 /* struct statx, since 4.11 */
+
+/* Tell memcheck what the kernel wrote: it does not see io_uring's writes. */
+static void mark_written(const struct mrt__op *op, int32_t res)
+{
+	const struct iovec *iov = (const struct iovec *)(uintptr_t)op->io.addr;
+	size_t left = res > 0 ? (size_t)res : 0;
+
+	if (op->kind == MRT__OP_READ || op->kind == MRT__OP_RECV)
+		(void)VALGRIND_MAKE_MEM_DEFINED((void *)(uintptr_t)op->io.addr, left);
+	for (; op->kind == MRT__OP_READV && left > 0; left -= mrt__min(left, iov->iov_len), iov++)
+		(void)VALGRIND_MAKE_MEM_DEFINED(iov->iov_base, mrt__min(left, iov->iov_len));
+	if (op->kind == MRT__OP_STATX && res == 0)
+		(void)VALGRIND_MAKE_MEM_DEFINED((void *)(uintptr_t)op->io.off, STATX_BYTES);
+}
+#else
+static inline void mark_written(const struct mrt__op *op, int32_t res)
+{
+	(void)op;
+	(void)res;
+}
+#endif
+
 /* What the kernel says of an op that io-wq was told to stop; no error number of its own outside the kernel. */
 #define RESTARTSYS 512
 
@@ -279,6 +306,7 @@ bool mrt__op_step(struct mrt__worker *w, struct mrt__op *op, int32_t res)
 	mrt__assert(op->state == MRT__OP_INFLIGHT && !(op->rflags & MRT__OPR_TERMINAL));
 	w->inflight--;
 	w->credits += !!(op->flags & MRT__OPF_CREDIT);
+	mark_written(op, res);
 	if (mrt__unlikely(res < 0)) {
 		if (retry_error(w, op, res))
 			return false;
@@ -288,9 +316,16 @@ bool mrt__op_step(struct mrt__worker *w, struct mrt__op *op, int32_t res)
 			raw = op->raw;
 		}
 	} else if (mrt__unlikely(op->flags & MRT__OPF_ALL)) {
-		if (advance_all(op, res)) {
+		bool more = advance_all(op, res);
+
+		/* A cancel that found this step completed would not find the next: it is staged before it. */
+		if (more && !(op->rflags & MRT__OPR_STOPPED)) {
 			restage(w, op);
 			return false;
+		}
+		if (more) {
+			op->rflags |= MRT__OPR_PARTIAL;
+			op->io.len = ECANCELED;
 		}
 		raw = op->raw;
 	}
@@ -450,7 +485,7 @@ void mrt__op_cancel_on_owner(struct mrt__worker *w, struct mrt__op *op)
 		return;
 	}
 	/* positional file I/O may be tried again after -EINTR: not after a cancel that we know of */
-	op->rflags |= MRT__OPR_RETRIED;
+	op->rflags |= MRT__OPR_RETRIED | MRT__OPR_STOPPED;
 	mrt__stat_add(&w->stats->cancels, 1);
 	mrt__ring_cancel(w->ring, op);
 }

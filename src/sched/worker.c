@@ -558,12 +558,29 @@ static struct mrt_task *next_task(struct mrt__worker *w)
 	return t ? t : mrt__runq_pop(&w->runq);
 }
 
+/* The last searcher looks at every queue: what was pushed while it searched woke nobody. */
+static bool work_anywhere(struct mrt__sched *s)
+{
+	unsigned i;
+
+	if (mrt__inject_len(&s->inject) > 0)
+		return true;
+	for (i = 0; i < s->workers_nr; i++)
+		if (mrt__runq_has_work(&s->workers[i]->runq))
+			return true;
+	return false;
+}
+
 static void leave_search(struct mrt__worker *w)
 {
 	w->searching = false;
 	mrt__stat_set(&w->stats->state, MRT_WORKER_RUNNING);
-	if (mrt__idle_end_search(&w->sched->idle))
-		mrt__sched_notify(w->sched); /* the last searcher to find work wakes another */
+	/*
+	 * The last searcher to find work wakes another, if there is more: whoever pushed before our count fell saw a
+	 * searcher and woke nobody, and its push is visible here. (Without the look each lone request wakes two.)
+	 */
+	if (mrt__idle_end_search(&w->sched->idle) && work_anywhere(w->sched))
+		mrt__sched_notify(w->sched);
 }
 
 /* Run a task, and up to three that it put into the next slot, on one budget. */
@@ -688,19 +705,6 @@ enum mrt__tick mrt__worker_tick(struct mrt__worker *w)
 }
 
 /* ---- park ---- */
-
-/* The last searcher looks at every queue once more: what was pushed while it searched woke nobody. */
-static bool work_anywhere(struct mrt__sched *s)
-{
-	unsigned i;
-
-	if (mrt__inject_len(&s->inject) > 0)
-		return true;
-	for (i = 0; i < s->workers_nr; i++)
-		if (mrt__runq_has_work(&s->workers[i]->runq))
-			return true;
-	return false;
-}
 
 static void left_idle(struct mrt__worker *w)
 {
