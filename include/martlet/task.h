@@ -214,22 +214,25 @@ struct mrt_call {
 	static const int32_t name = (int32_t)((char *)__extension__ && label - (char *)__extension__ && mrt__base)
 
 /** Begin a poll function; first statement after the declarations. */
-#define MRT_BEGIN(self)                                                                                 \
-	do {                                                                                            \
-		if (MRT__RESUME(self) != 0)                                                             \
+#define MRT_BEGIN(self) \
+	do { \
+		if (MRT__RESUME(self) != 0) \
 			__extension__ ({ goto *((char *)&&mrt__base + MRT__RESUME(self)); });           \
-	} while (0);                                                                                    \
-	mrt__base:                                                                                      \
+	} while (0); \
+	mrt__base: \
 	(void)0
 
 /** Wait for an op: start it in place, `MRT_AWAIT(self, mrt_read(...))`, or name one that is in flight or done. */
-#define MRT_AWAIT(self, op) MRT__AWAIT(self, op, MRT__CAT(mrt__resume_, __LINE__), MRT__CAT(mrt__offset_, __LINE__))
-#define MRT__AWAIT(self, op, label, offset)                                                             \
-	do {                                                                                            \
-		MRT__OFFSET(offset, label);                                                             \
-		if (mrt_task_await((self), (op), offset))                                                   \
-			return MRT_POLL_PENDING;                                                        \
-	label:;                                                                                         \
+#define MRT_AWAIT(self, op) \
+	MRT__AWAIT(self, op, __COUNTER__)
+#define MRT__AWAIT(self, op, id) \
+	MRT__AWAIT_AT(self, op, MRT__CAT(mrt__resume_, id), MRT__CAT(mrt__offset_, id))
+#define MRT__AWAIT_AT(self, op, label, offset) \
+	do { \
+		MRT__OFFSET(offset, label); \
+		if (mrt_task_await((self), (op), offset)) \
+			return MRT_POLL_PENDING; \
+	label:; \
 	} while (0)
 
 /**
@@ -238,25 +241,29 @@ struct mrt_call {
  * ops     [ops_nr] pointers to ops in flight or done; NULL entries are skipped; must live in the frame
  * ret_idx an lvalue of type size_t in the frame: the first in the array that is done
  */
-#define MRT_AWAIT_ANY(self, ops, ops_nr, ret_idx)                                                       \
-	MRT__AWAIT_ANY(self, ops, ops_nr, ret_idx, MRT__CAT(mrt__resume_, __LINE__), MRT__CAT(mrt__offset_, __LINE__))
-#define MRT__AWAIT_ANY(self, ops, ops_nr, ret_idx, label, offset)                                       \
-	do {                                                                                            \
-		MRT__OFFSET(offset, label);                                                             \
-	label:                                                                                          \
-		if (mrt_task_await_any((self), (ops), (ops_nr), offset, &(ret_idx)))                        \
-			return MRT_POLL_PENDING;                                                        \
+#define MRT_AWAIT_ANY(self, ops, ops_nr, ret_idx) \
+	MRT__AWAIT_ANY(self, ops, ops_nr, ret_idx, __COUNTER__)
+#define MRT__AWAIT_ANY(self, ops, ops_nr, ret_idx, id) \
+	MRT__AWAIT_ANY_AT(self, ops, ops_nr, ret_idx, MRT__CAT(mrt__resume_, id), MRT__CAT(mrt__offset_, id))
+#define MRT__AWAIT_ANY_AT(self, ops, ops_nr, ret_idx, label, offset) \
+	do { \
+		MRT__OFFSET(offset, label); \
+	label: \
+		if (mrt_task_await_any((self), (ops), (ops_nr), offset, &(ret_idx))) \
+			return MRT_POLL_PENDING; \
 	} while (0)
 
 /** Wait until all of several ops are done. Parameters as MRT_AWAIT_ANY. */
-#define MRT_AWAIT_ALL(self, ops, ops_nr)                                                                \
-	MRT__AWAIT_ALL(self, ops, ops_nr, MRT__CAT(mrt__resume_, __LINE__), MRT__CAT(mrt__offset_, __LINE__))
-#define MRT__AWAIT_ALL(self, ops, ops_nr, label, offset)                                                \
-	do {                                                                                            \
-		MRT__OFFSET(offset, label);                                                             \
-		if (mrt_task_await_all((self), (ops), (ops_nr), offset))                                    \
-			return MRT_POLL_PENDING;                                                        \
-	label:;                                                                                         \
+#define MRT_AWAIT_ALL(self, ops, ops_nr) \
+	MRT__AWAIT_ALL(self, ops, ops_nr, __COUNTER__)
+#define MRT__AWAIT_ALL(self, ops, ops_nr, id) \
+	MRT__AWAIT_ALL_AT(self, ops, ops_nr, MRT__CAT(mrt__resume_, id), MRT__CAT(mrt__offset_, id))
+#define MRT__AWAIT_ALL_AT(self, ops, ops_nr, label, offset) \
+	do { \
+		MRT__OFFSET(offset, label); \
+		if (mrt_task_await_all((self), (ops), (ops_nr), offset)) \
+			return MRT_POLL_PENDING; \
+	label:; \
 	} while (0)
 
 /**
@@ -266,27 +273,29 @@ struct mrt_call {
  * fn     poll function
  * sub    pointer to the sub-task's frame, in this frame, initialised by the caller
  */
-#define MRT_CALL(self, call, fn, sub)                                                                   \
-	MRT__CALL(self, call, fn, sub, MRT__CAT(mrt__resume_, __LINE__), MRT__CAT(mrt__offset_, __LINE__))
-#define MRT__CALL(self, call, fn, sub, label, offset)                                                   \
-	do {                                                                                            \
-		MRT__OFFSET(offset, label);                                                             \
-		(call)->mrt__offset = 0;                                                                \
-	label:                                                                                          \
-		MRT__RESUME(self) = (call)->mrt__offset;                                                \
-		if (fn((self), (sub)) == MRT_POLL_PENDING) {                                            \
-			(call)->mrt__offset = MRT__RESUME(self);                                        \
-			MRT__RESUME(self) = offset;                                                     \
-			return MRT_POLL_PENDING;                                                        \
-		}                                                                                       \
-		(call)->res = mrt_task_result(self);                                                        \
+#define MRT_CALL(self, call, fn, sub) \
+	MRT__CALL(self, call, fn, sub, __COUNTER__)
+#define MRT__CALL(self, call, fn, sub, id) \
+	MRT__CALL_AT(self, call, fn, sub, MRT__CAT(mrt__resume_, id), MRT__CAT(mrt__offset_, id))
+#define MRT__CALL_AT(self, call, fn, sub, label, offset) \
+	do { \
+		MRT__OFFSET(offset, label); \
+		(call)->mrt__offset = 0; \
+	label: \
+		MRT__RESUME(self) = (call)->mrt__offset; \
+		if (fn((self), (sub)) == MRT_POLL_PENDING) { \
+			(call)->mrt__offset = MRT__RESUME(self); \
+			MRT__RESUME(self) = offset; \
+			return MRT_POLL_PENDING; \
+		} \
+		(call)->res = mrt_task_result(self); \
 	} while (0)
 
 /** End the task (or the sub-task) with a result, int64_t. */
-#define MRT_RETURN(self, result)                                                                        \
-	do {                                                                                            \
-		mrt_task_return((self), (result));                                                          \
-		return MRT_POLL_READY;                                                                  \
+#define MRT_RETURN(self, result) \
+	do { \
+		mrt_task_return((self), (result)); \
+		return MRT_POLL_READY; \
 	} while (0)
 
 #ifdef __cplusplus
