@@ -10,7 +10,8 @@
  * - Two SQEs stay free for cancels and wake polls. Neither is ever dropped: a poll that ended is a cleared bit in
  *   `armed`, a cancel that found no room is kept in `late`, and each enter and reap makes up for both.
  * - A cancel names its op by address, and addresses are used again. Submission is in order, so a staged cancel reaches
- *   the kernel before anything that is staged after the op's end. One in `late` is forgotten when its op is reaped.
+ *   the kernel before anything that is staged after the op's end. The same holds for one in `late`: while there is one
+ *   the SQ is full, since the enter that makes room stages it before its caller can stage anything.
  * - The kernel's TASKRUN flag is a hint that may stay set with nothing pending, so nothing here loops on it.
  *
  * Rejected: liburing's prep functions (a switch per opcode, for bytes that the op already has) and its enter paths
@@ -88,6 +89,7 @@ bool mrt__ring_stage(struct mrt__ring *ring, const struct mrt__ring_args *args, 
 {
 	mrt__ring_assert_owner(ring);
 	mrt__assert_slow(user != NULL && ((uintptr_t)user & MRT__RING_KIND_MASK) == 0);
+	mrt__assert_slow(ring->late_nr == 0 || staged(ring) == ring->sq_entries);
 
 	if (mrt__unlikely(staged(ring) >= ring->sq_ops_max))
 		return false;
@@ -135,19 +137,6 @@ static void late_push(struct mrt__ring *ring, uint64_t user_data)
 		ring->late_max = max;
 	}
 	ring->late[ring->late_nr++] = user_data;
-}
-
-static void late_forget(struct mrt__ring *ring, const struct mrt__ring_done *done, unsigned done_nr)
-{
-	unsigned i, j, kept = 0;
-
-	for (i = 0; i < ring->late_nr; i++) {
-		for (j = 0; j < done_nr && (uintptr_t)done[j].user != ring->late[i]; j++)
-			continue;
-		if (j == done_nr)
-			ring->late[kept++] = ring->late[i];
-	}
-	ring->late_nr = kept;
 }
 
 static inline bool is_behind(const struct mrt__ring *ring)
@@ -362,10 +351,8 @@ unsigned mrt__ring_reap(struct mrt__ring *ring, struct mrt__ring_done *done, uns
 		/* [CQ.head] gives the slots back, after their CQEs were read; pairs with the kernel's acquire */
 		atomic_store_explicit(ring->cq_khead, head, memory_order_release);
 	}
-	if (is_behind(ring)) {
-		late_forget(ring, done, nr);
+	if (is_behind(ring))
 		catch_up(ring);
-	}
 	return nr;
 }
 

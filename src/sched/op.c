@@ -427,6 +427,8 @@ void mrt__op_deliver(struct mrt_task *t, struct mrt__op *op)
 			return;
 		if (t->flags & MRT__TASKF_RETURNED)
 			drop_result(op);
+		if (op->kind == MRT__OP_JOIN && !(op->rflags & MRT__OPR_UNDONE))
+			mrt__task_unref(op->wait.object); /* the join has consumed the handle */
 		release_inputs(op);
 	}
 	unlink_op(op);

@@ -220,6 +220,7 @@ static void take_news(struct mrt_task *t)
 	}
 	if (mrt__unlikely(old & MRT__WORD_ABORT) && !(t->flags & MRT__TASKF_ABORTED)) {
 		t->flags |= MRT__TASKF_ABORTED;
+		mrt__task_keep_aborted(t);
 		abort_ops(t, false);
 	}
 }
@@ -598,7 +599,7 @@ static void futex_wake(atomic_uint *word)
 	(void)syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0); /* nobody waiting is fine */
 }
 
-/* Tell the joiner. With a join waiting its reference is passed on: the join consumes the handle. */
+/* Tell the joiner. The join consumes the handle: a thread's here, a task's at delivery. */
 static void wake_joiner(struct mrt_task *t)
 {
 	/* [TASK.join.end] acquire: the joiner's op or waiter is readable; pairs with [TASK.join.wait]; release: the
@@ -619,7 +620,7 @@ static void wake_joiner(struct mrt_task *t)
 		futex_wake(word);
 		return;
 	}
-	mrt__task_unref(t); /* ours remains until end_task drops it */
+	/* the handle's reference stays the op's until it is delivered: cancel_join() may look at us until then */
 	mrt__op_finish((struct mrt__op *)old, result);
 }
 

@@ -127,9 +127,10 @@ static inline bool mrt__task_push_done(struct mrt_task *t, struct mrt__op *op)
 		/*
 		 * [TASK.word.push] publishes the op's result and all that the completer did before; pairs with
 		 * [TASK.word.take]. A push on an already scheduled task is a read-modify-write all the same, so that
-		 * the next poll sees this completer's writes. relaxed on failure: only old is used.
+		 * the next poll sees this completer's writes. acquire: who schedules the task writes queue_next, and
+		 * hands its header on, after the last holder's [TASK.word.put]. relaxed on failure: only old is used.
 		 */
-	} while (!atomic_compare_exchange_weak_explicit(&t->word, &old, word, memory_order_release,
+	} while (!atomic_compare_exchange_weak_explicit(&t->word, &old, word, memory_order_acq_rel,
 							memory_order_relaxed));
 	return !(old & (MRT__WORD_RUNNING | MRT__WORD_SCHEDULED));
 }
@@ -146,6 +147,13 @@ static inline uint64_t mrt__task_take(struct mrt_task *t, bool aborted)
 	/* [TASK.word.take] acquire: pairs with [TASK.word.push], [TASK.word.ask] and the last holder's [TASK.word.put] */
 	return atomic_exchange_explicit(
 		&t->word, MRT__WORD_LIVE | MRT__WORD_RUNNING | (aborted ? MRT__WORD_ABORTED : 0), memory_order_acq_rel);
+}
+
+/* The take that finds an abort has swapped the sticky bit away: put it back, for readers. */
+static inline void mrt__task_keep_aborted(struct mrt_task *t)
+{
+	/* relaxed: a flag; see mrt_task_is_aborted() */
+	atomic_fetch_or_explicit(&t->word, MRT__WORD_ABORTED, memory_order_relaxed);
 }
 
 /* Let go of an idle task. False: something came meanwhile, the caller is still the holder. */

@@ -16,6 +16,8 @@
 #include "sched/task.h"
 #include "sched/worker.h"
 
+#define MOVING_HOLDS_MAX 16u    /* then other work of the turn comes first; the wheel says that it is due still */
+
 enum timer_state {
 	TIMER_ARMED = 1,
 	TIMER_FIRED = 2,
@@ -39,12 +41,14 @@ static void publish_next(struct mrt__worker *v)
 	atomic_store_explicit(&v->wheel_next, mrt__wheel_next(&v->wheel), memory_order_relaxed);
 }
 
-void mrt__worker_timer_add(struct mrt__worker *w, struct mrt__op *op, uint64_t deadline_ns)
+void mrt__worker_timer_add(struct mrt__worker *w, struct mrt__op *op, uint64_t deadline_ns, uint64_t now)
 {
 	op->timer.owner = w->index;
 	op->timer.pprev = NULL;
 	mrt__lock(&w->wheel_lock);
 	set_state(&op->timer, TIMER_ARMED);
+	/* after an idle hour "soon" would be a coarse slot of the wheel's old time, to be moved down entry by entry */
+	mrt__wheel_catch_up(&w->wheel, now);
 	mrt__wheel_insert(&w->wheel, &op->timer, deadline_ns);
 	publish_next(w);
 	mrt__stat_set(&w->stats->timers, mrt__wheel_nr(&w->wheel));
@@ -63,7 +67,7 @@ bool mrt__worker_timer_cancel(struct mrt__sched *s, struct mrt__op *op)
 		mrt__wheel_remove(&v->wheel, &op->timer);
 		set_state(&op->timer, TIMER_CANCELLED);
 		mrt__stat_set(&v->stats->timers, mrt__wheel_nr(&v->wheel));
-		/* next stays: at worst one early wake */
+		publish_next(v); /* if it was the earliest, nobody need wake for it */
 	}
 	mrt__unlock(&v->wheel_lock);
 	return armed;
@@ -71,9 +75,11 @@ bool mrt__worker_timer_cancel(struct mrt__sched *s, struct mrt__op *op)
 
 unsigned mrt__worker_fire(struct mrt__worker *w, struct mrt__worker *v, uint64_t now, unsigned max)
 {
-	unsigned total = 0, nr, i;
+	unsigned total = 0, nr, i, holds = 0;
+	bool due = true;
 
-	while (total < max) {
+	/* a hold may only move entries down (a cascade is bounded, too), so holds have a bound of their own */
+	while (due && total < max && holds++ < max / MRT__TIMERS_PER_HOLD + MOVING_HOLDS_MAX) {
 		unsigned want = mrt__min(max - total, MRT__TIMERS_PER_HOLD);
 		struct mrt__wheel_entry *e = NULL, *next;
 
@@ -84,6 +90,7 @@ unsigned mrt__worker_fire(struct mrt__worker *w, struct mrt__worker *v, uint64_t
 		nr = mrt__wheel_advance(&v->wheel, now, want, &e);
 		for (i = 0, next = e; i < nr && next; i++, next = next->next)
 			set_state(next, TIMER_FIRED);
+		due = mrt__wheel_is_due(&v->wheel, now);
 		publish_next(v);
 		mrt__stat_set(&v->stats->timers, mrt__wheel_nr(&v->wheel));
 		mrt__unlock(&v->wheel_lock);
@@ -92,8 +99,6 @@ unsigned mrt__worker_fire(struct mrt__worker *w, struct mrt__worker *v, uint64_t
 			mrt__op_finish(op_of_entry(e), 0);
 		}
 		total += i;
-		if (nr < want)
-			break;
 	}
 	mrt__stat_add(&w->stats->timer_fires, total);
 	return total;
@@ -114,7 +119,7 @@ static struct mrt_op *sleep_until(struct mrt_op *pub, uint64_t when_ns, uint64_t
 	if (when_ns <= now)
 		mrt__op_end_inline(op, 0);
 	else
-		mrt__worker_timer_add(w, op, when_ns);
+		mrt__worker_timer_add(w, op, when_ns, now);
 	return pub;
 }
 
@@ -144,6 +149,7 @@ struct mrt_op *mrt_deadline(struct mrt_op *pub, struct mrt_timer *timer, uint64_
 {
 	struct mrt__op *op = mrt__op_of(pub), *d = mrt__op_of(&timer->mrt__op);
 	struct mrt__worker *w = mrt__worker_self;
+	uint64_t now;
 
 	if (op->state != MRT__OP_INFLIGHT)
 		return pub;
@@ -167,6 +173,7 @@ struct mrt_op *mrt_deadline(struct mrt_op *pub, struct mrt_timer *timer, uint64_
 	atomic_init(&d->msg, MRT__OP_MSG_NONE);
 	link_behind(op, d);
 	op->flags |= MRT__OPF_DEADLINE;
-	mrt__worker_timer_add(w, d, mrt__clock_add(mrt__clock_now(), ns));
+	now = mrt__clock_now();
+	mrt__worker_timer_add(w, d, mrt__clock_add(now, ns), now);
 	return pub;
 }

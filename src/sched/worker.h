@@ -145,7 +145,7 @@ bool mrt__worker_unqueue(struct mrt__worker *w, struct mrt__op *op);
 unsigned mrt__worker_fire(struct mrt__worker *w, struct mrt__worker *v, uint64_t now, unsigned max);
 
 /* Insert a sleep or deadline into the owner's wheel; take one out of whichever it is in (false: it has fired). */
-void mrt__worker_timer_add(struct mrt__worker *w, struct mrt__op *op, uint64_t deadline_ns);
+void mrt__worker_timer_add(struct mrt__worker *w, struct mrt__op *op, uint64_t deadline_ns, uint64_t now);
 bool mrt__worker_timer_cancel(struct mrt__sched *s, struct mrt__op *op);
 
 /* Search other workers. @return a task to run, or NULL */

@@ -12,17 +12,17 @@
  *     slot      1 ns     4 ns     256 ns   16.4 us |  1 ms   64 ms   4.1 s   4.4 min  4.7 h   12.4 days
  *               the sorter of the due millisecond  |  the wheel
  *
- * Why levels below 1 ms: with a million sleepers over one second the due millisecond holds a thousand entries, of which
- * a few are due at each call. Rescanning them is quadratic. Sorting the slot when it comes due is cheap on average,
+ * Why levels below 1 ms: with a million sleepers over one second the due millisecond holds a thousand entries, a few
+ * of them due at each call. Rescanning them is quadratic. Sorting the slot when it comes due is cheap on average,
  * but is one unbounded step under the lock that the bound of `max` is there for (60,000 entries: 10 ms). Going on with
  * 6 bits at a time is the same sort as a radix sort, from the top, and only as far as needed; each step is one move
  * that can be counted. Insert and remove stay O(1) in the due millisecond too. The price: an entry moves at most nine
  * times in its life (in a crowded wheel four), and 6 KiB.
  *
  * A slot with up to MRT__WHEEL_SORT_MAX entries is not moved down level by level, but sorted and expired at once; so
- * where timers are sparse an entry is moved hardly ever, and an idle worker is not woken for a cascade at all: each slot
- * on each level keeps its earliest deadline, and that is what next() answers with (but for deadlines that are more than
- * a turn of the top level away: 2.18 years).
+ * where timers are sparse an entry is hardly ever moved. And an idle worker is not woken for a cascade: each slot on
+ * each level keeps its earliest deadline, and that is what next() answers with (but for deadlines that are more than a
+ * turn of the top level away: 2.18 years).
  *
  * Invariants (mrt__wheel_check() walks them):
  *  1. An entry is where insert() would put it now: level and slot follow from its deadline and `elapsed` alone.
@@ -210,7 +210,7 @@ uint64_t mrt__wheel_next(const struct mrt__wheel *w)
 	uint64_t min, start;
 
 	if (mrt__unlikely(w->moving != NULL))
-		return instant(w, w->elapsed);
+		return 0; /* not `elapsed`, which is ahead of the clock if that stepped back */
 	if (!w->levels)
 		return UINT64_MAX;
 	idx = first_slot(w);
@@ -281,8 +281,9 @@ static unsigned sort_slot(const struct mrt__wheel_slot *s, struct mrt__wheel_ent
 }
 
 /*
- * Put entries of `moving` on finer levels, as far as the moves last. From both ends in turn: following a list of entries
- * that have left the cache is one miss after the other, and two lists of half the length miss in parallel.
+ * Put entries of `moving` on finer levels, as far as the moves last. From both ends in turn: following a list of
+ * entries that have left the cache is one miss after the other, and two halves miss in parallel (a million over one
+ * second: 450 ns an entry from one end, 260 from both).
  */
 static void cascade(struct advance *a)
 {
@@ -353,32 +354,40 @@ unsigned mrt__wheel_advance(struct mrt__wheel *w, uint64_t now_ns, unsigned max,
 		.now_ns = now_ns,
 		.now = position(w, now_ns),
 		.expire_left = max,
-		.moves_left = MRT__WHEEL_MOVES_MAX(max) - MRT__WHEEL_SORT_MAX,
+		.moves_left = MRT__WHEEL_MOVES_MAX(max) - MRT__WHEEL_SORT_MAX, /* the last slot may overdraw */
 		.list_tail = ret_list,
 	};
+	bool is_clear = false; /* no occupied slot has begun */
 
 	if (mrt__unlikely(w->moving != NULL))
 		cascade(&a);
-	while (a.expire_left && a.moves_left && w->levels) {
-		unsigned idx = first_slot(w);
-		uint64_t start = slot_start(w, idx);
+	while (a.moves_left && (a.expire_left || max == 0)) {
+		unsigned idx;
+		uint64_t start;
 
+		is_clear = !w->levels;
+		if (is_clear)
+			break;
+		idx = first_slot(w);
+		start = slot_start(w, idx);
 		/* Level 0 by deadline, not by start: a past deadline starts at `elapsed`, where now may not be yet if
 		   the clock stepped back. */
 		if (idx < MRT__WHEEL_SLOTS_NR) {
-			if (w->slots[idx].deadline_ns_min > now_ns)
+			is_clear = w->slots[idx].deadline_ns_min > now_ns;
+			if (is_clear || !a.expire_left)
 				break;
 			w->elapsed = start;
 			expire_slot(&a, idx);
 		} else {
-			if (start > a.now)
+			is_clear = start > a.now;
+			if (is_clear)
 				break;
 			w->elapsed = start;
 			open_slot(&a, idx);
 		}
 	}
-	/* Whether or not something was due, inserts to come are to be placed by the time that it is. */
-	if (a.expire_left && a.moves_left && a.now > w->elapsed)
+	/* Inserts to come are to be placed by the time that it is, whether or not something was due. */
+	if (is_clear && a.now > w->elapsed)
 		w->elapsed = a.now;
 	*a.list_tail = NULL;
 	return max - a.expire_left;

@@ -26,9 +26,9 @@
 #define MRT__WHEEL_LEVELS_NR (MRT__WHEEL_LEVELS_MS_NR + MRT__WHEEL_LEVELS_NS_NR)
 #define MRT__WHEEL_SLOTS_NR 64u         /* per level: one bit each in a uint64_t */
 
-/* Entries that one advance() may move to a finer level: 8 for each that it may expire, and one small slot. */
+/* Entries that one advance() may move to a finer level: 8 for each that it may expire, and two small slots. */
 #define MRT__WHEEL_SORT_MAX 16u
-#define MRT__WHEEL_MOVES_MAX(max) (8u * (max) + MRT__WHEEL_SORT_MAX)
+#define MRT__WHEEL_MOVES_MAX(max) (8u * (max) + 2 * MRT__WHEEL_SORT_MAX)
 
 /**
  * One deadline, embedded in a sleep's op, where it overlays the arguments of I/O.
@@ -106,21 +106,21 @@ void mrt__wheel_remove(struct mrt__wheel *w, struct mrt__wheel_entry *e);
 /**
  * Take out what is due, earliest deadline first.
  *
- * Never early: only entries with deadline_ns <= now_ns. Equal deadlines come in no promised order (in that of insertion, where
- * few entries share a slot). A now_ns below an earlier one is tolerated: nothing fires that is not due by this now_ns, and what
- * was inserted meanwhile fires on time.
+ * Never early: only entries with deadline_ns <= now_ns. Equal deadlines come in no promised order (in that of
+ * insertion, where few entries share a slot). A now_ns below an earlier one is tolerated: nothing fires that is not due
+ * by this now_ns, and what was inserted meanwhile fires on time.
  *
- * Work is bounded by max expiries and MRT__WHEEL_MOVES_MAX(max) moves, since the caller holds a lock. A crowded slot of an
- * upper level can use up the moves before anything expires, so the rule is **call again while mrt__wheel_is_due(w,
+ * Work is bounded by max expiries and MRT__WHEEL_MOVES_MAX(max) moves, since the caller holds a lock. A crowded slot of
+ * an upper level can use up the moves before anything expires, so the rule is **call again while mrt__wheel_is_due(w,
  * now_ns)**, which covers every reason to stop early. (A return of max says only that there may be more.) Not to ask
- * delays entries until the next call and loses none. (The one unbounded case: a clock that stepped back while many entries
- * with past deadlines were inserted; they are looked through once a call.)
+ * delays entries until the next call and loses none. (The one unbounded case: a clock that stepped back while many
+ * entries with past deadlines were inserted; they are looked through once a call.)
  *
  * @thread  any, under the caller's lock
  * @owner   the entries returned are the caller's
  * @blocks  never
  *
- * @param max       most entries to take, >= 1
+ * @param max       most entries to take; 0 expires nothing and only does moves: see mrt__wheel_catch_up()
  * @param ret_list  always written: [return value] entries in order of deadline, linked by next, the last one's next
  *                  is NULL; pprev is NULL in each; NULL if none
  * @return entries taken, 0..max
@@ -130,15 +130,33 @@ unsigned mrt__wheel_advance(struct mrt__wheel *w, uint64_t now_ns, unsigned max,
 /**
  * When advance() is needed next: the earliest deadline of all, on whatever level it is. O(1).
  *
- * Never late. Early if the entry with that deadline was removed while others shared its slot (once for each such slot);
- * if all deadlines are more than 2.18 years away (then once in up to 2.18 years); and at or before "now" if advance()
- * stopped early.
+ * Never late. Early if the entry with that deadline was removed while others shared its slot (once for each such
+ * slot), and if all deadlines are more than 2.18 years away (then once in up to 2.18 years). If advance() stopped early
+ * it is in the past, or 0 for "at once": a time to compare with, not one to measure lateness by.
  *
  * @thread  any, under the caller's lock
  * @blocks  never
  * @return ns, or UINT64_MAX: nothing to wait for
  */
 uint64_t mrt__wheel_next(const struct mrt__wheel *w);
+
+/**
+ * Tell the wheel what time it is, expiring nothing. O(1), a few ns.
+ *
+ * An entry's slot is as wide as its distance from the time that the wheel knows. If that is an hour old, because
+ * nothing was due for an hour, the next million sleeps share one slot and would be moved when the first of them is
+ * due, which makes that one late by all the moves. So whoever inserts without having called advance() in this tick
+ * calls this first.
+ *
+ * @thread  any, under the caller's lock
+ * @blocks  never
+ */
+static inline void mrt__wheel_catch_up(struct mrt__wheel *w, uint64_t now_ns)
+{
+	struct mrt__wheel_entry *none;
+
+	(void)mrt__wheel_advance(w, now_ns, 0, &none); /* always 0 */
+}
 
 /* Has advance(now_ns) something to do? Also right at now_ns == UINT64_MAX, which expires all. @thread as next() */
 static inline bool mrt__wheel_is_due(const struct mrt__wheel *w, uint64_t now_ns)

@@ -244,7 +244,8 @@ static void worker(const struct config *c, unsigned w)
 			searching = sleep_until_woken(c, w, searching);
 			continue;
 		}
-		if (searching && mrt__idle_end_search(&world.idle) && !c->quiet_finder)
+		/* the sparing form of the rule: wake one more only if there is something to see */
+		if (searching && mrt__idle_end_search(&world.idle) && !c->quiet_finder && has_work(c))
 			notify();
 		searching = false;
 		run_task(c, task);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The local queue, the next slot, and the sleep protocol under real threads; meant to run under ThreadSanitizer too, which
- * checks the memory orders that the model checker cannot. Proven: every task is taken exactly once, its plain fields
+ * The local queue, the next slot, and the sleep protocol under real threads; meant to run under ThreadSanitizer too,
+ * which checks the memory orders that the model checker cannot. Proven: every task is taken exactly once, its plain fields
  * written before the push are seen by the taker, and no wake is lost.
  *
  * Environment: MRT_SEED (printed at the start), MRT_STRESS_MS (default 2000, shared by the cases). The thieves' speed

@@ -211,7 +211,7 @@ static enum mrt_poll sem_poll(struct mrt_task *self, void *frame)
 		if (mrt__rand_below(&t->start.rand, 64) == 0) {
 			/* leave with a wait in flight, to be collected; others take this one's place */
 			mrt_semaphore_acquire(&t->op, &sem, 1);
-			if (mrt__rand_below(&t->start.rand, 2)) {
+			if (!mrt_op_is_done(&t->op) && mrt__rand_below(&t->start.rand, 2)) {
 				replace(sem_poll, &t->start, sizeof(*t));
 				MRT_RETURN(self, 0);
 			}

@@ -829,9 +829,13 @@ START_TEST(a_child_that_abandons_a_ring_leaves_the_parents_alone)
 }
 END_TEST
 
+/* Registered ring descriptors are numbers per thread: with a ring of its own, this thread would drive that one. */
 static void *flush_foreign(void *arg)
 {
+	struct mrt__ring *own = make_enabled(8, 16, 2);
+
 	(void)mrt__ring_flush(arg);
+	end_ring(own);
 	return NULL;
 }
 
@@ -856,7 +860,7 @@ START_TEST(a_flush_by_another_thread_ends_the_process)
 	pid = fork();
 	ck_assert_int_ge(pid, 0);
 	if (pid == 0) {
-		fork_ring = make_enabled(8, 16, 0);
+		fork_ring = make_enabled(8, 16, 2);     /* the kernel itself would refuse it on tier 0 only */
 		_exit(flush_on_another_thread());
 	}
 	ck_assert_int_eq(waitpid(pid, &status, 0), pid);
@@ -1051,8 +1055,8 @@ START_TEST(cancels_survive_a_kernel_that_takes_no_submissions)
 }
 END_TEST
 
-/* A cancel that waits for an SQE is forgotten when its op ends, or it would hit the next user of the address. */
-static int forget_late_cancel(void)
+/* A cancel that waits for an SQE reaches the kernel before the next user of its op's address. */
+static int reuse_after_late_cancel(void)
 {
 	struct mrt__ring *ring = make_enabled(8, 64, 0);
 	unsigned events = 0, got = 0, turns, i;
@@ -1091,9 +1095,9 @@ static int forget_late_cancel(void)
 	return 0;
 }
 
-START_TEST(a_late_cancel_is_forgotten_when_its_op_ends)
+START_TEST(a_late_cancel_does_not_touch_the_next_user_of_its_address)
 {
-	in_child(forget_late_cancel);
+	in_child(reuse_after_late_cancel);
 }
 END_TEST
 
@@ -1122,7 +1126,7 @@ static Suite *ring_suite(void)
 	tcase_add_test(cancel, a_cancel_of_what_has_ended_does_not_touch_the_next_user_of_its_address);
 	tcase_add_loop_test(cancel, every_cancel_finds_room_in_a_full_sq, 0, TIERS);
 	tcase_add_test(cancel, cancels_survive_a_kernel_that_takes_no_submissions);
-	tcase_add_test(cancel, a_late_cancel_is_forgotten_when_its_op_ends);
+	tcase_add_test(cancel, a_late_cancel_does_not_touch_the_next_user_of_its_address);
 	suite_add_tcase(s, cancel);
 
 	tcase_set_timeout(wait, 30);

@@ -3,8 +3,8 @@
  * The timing wheel alone, on simulated time. Proven here: where entries go (a table of the borders of every level);
  * by a model (a plain array) under random inserts, removes and steps of time from 1 ns to weeks, that each entry comes
  * out exactly once, never early, in order of its deadline, that next() is never late, and that the structure is sound
- * after each step; the bounds on one call; three years of a ticker beside very long sleeps. Not proven: time per operation
- * (bench/), and anything about threads, since the caller locks.
+ * after each step; the bounds on one call; three years of a ticker beside very long sleeps. Not proven: time per
+ * operation (bench/), and anything about threads, since the caller locks.
  *
  * MRT_SEED picks the seed of the random tests (it is printed), MRT_STEPS their length.
  */
@@ -477,6 +477,46 @@ START_TEST(next_says_at_once_while_a_slot_is_being_moved)
 }
 END_TEST
 
+/* An hour passes in which nothing is due; then a crowd goes to sleep, and few are moved for the first to be woken. */
+START_TEST(catching_up_spreads_the_inserts_after_a_long_pause)
+{
+	struct mrt__wheel_entry far = { 0 };
+	uint64_t now = START + 1000 * 4096 * MS; /* the crowd will be in ten slots of 64 ms */
+
+	mrt__wheel_init(&wheel, START);
+	mrt__wheel_insert(&wheel, &far, now + 60 * SEC);
+	for (unsigned i = 0; i < CROWD; i++) {
+		mrt__wheel_catch_up(&wheel, now + i * US);
+		mrt__wheel_insert(&wheel, &crowd[i], now + SEC + i * 10 * US);
+	}
+	assert_sound();
+	must(mrt__wheel_nr(&wheel) == CROWD + 1);
+	must(mrt__wheel_next(&wheel) == now + SEC);
+	(void)count_moves(CROWD);
+	must(drain(now + SEC) == 1);
+	must(!mrt__wheel_is_linked(&crowd[0]));
+	must(count_moves(CROWD) < CROWD / 8);
+	assert_sound();
+}
+END_TEST
+
+START_TEST(catching_up_expires_nothing)
+{
+	struct mrt__wheel_entry e[40] = { 0 };
+
+	mrt__wheel_init(&wheel, START);
+	for (unsigned i = 0; i < MRT__ARRAY_NR(e); i++)
+		mrt__wheel_insert(&wheel, &e[i], START + i * 7 * SEC);
+	for (unsigned i = 0; i < 2 * MRT__ARRAY_NR(e); i++) {
+		mrt__wheel_catch_up(&wheel, START + i * 7 * SEC);
+		assert_sound();
+		must(mrt__wheel_nr(&wheel) == MRT__ARRAY_NR(e));
+		must(mrt__wheel_is_due(&wheel, START));
+	}
+	must(drain(START + 38 * 7 * SEC) == 39);
+}
+END_TEST
+
 /* ---- against a model ---- */
 
 #define POOL 300u
@@ -595,6 +635,10 @@ static void model_step(void)
 	unsigned i = mrt__rand_below(r, POOL), what = mrt__rand_below(r, 100), back = mrt__rand_below(r, 40);
 	uint64_t next;
 
+	if (mrt__rand_below(r, 8) == 0) {
+		mrt__wheel_catch_up(&wheel, model.now);
+		assert_sound();
+	}
 	if (what < 60) {
 		if (model.armed[i])
 			model_remove(i);
@@ -790,6 +834,8 @@ static Suite *wheel_suite(void)
 	tcase_add_loop_test(bounds, a_call_takes_at_most_max_of_one_slot, 0, 6);
 	tcase_add_loop_test(bounds, a_call_moves_a_bounded_part_of_a_crowded_slot, 0, 3);
 	tcase_add_test(bounds, next_says_at_once_while_a_slot_is_being_moved);
+	tcase_add_test(bounds, catching_up_spreads_the_inserts_after_a_long_pause);
+	tcase_add_test(bounds, catching_up_expires_nothing);
 	tcase_add_test(bounds, entries_can_come_and_go_while_a_slot_is_being_moved);
 	suite_add_tcase(s, bounds);
 
