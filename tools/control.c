@@ -259,6 +259,8 @@ static void sum_lane(struct result *res, const struct lane *l, uint64_t *last_en
 	}
 	hist_merge(&res->pacing, &l->pacing);
 	res->late_starts += l->late_starts;
+	if (l->lead_ns > res->lead_ns)
+		res->lead_ns = l->lead_ns;
 	res->retries += l->retries;
 	for (unsigned i = 0; i < JOB_DEPTHS_NR; i++)
 		res->depth[i] += l->depth[i];

@@ -18,6 +18,7 @@
 struct io_frame {
 	struct mrt_op op;
 	struct slot *slot;
+	uint64_t wake_ns;       /* rate mode: end of the sleep */
 };
 
 struct root_frame {
@@ -70,29 +71,20 @@ static enum mrt_poll closed_poll(struct mrt_task *self, void *frame)
 	MRT_RETURN(self, 0);
 }
 
-/* Until the claimed start, in naps, so that an early end of the run is heard. */
-static bool must_sleep(const struct slot *s, uint64_t *ret_until)
-{
-	uint64_t now = clock_ns();
-
-	/* relaxed: see run_stop() */
-	if (now >= s->intended_ns || !atomic_load_explicit(&s->job->run->deadline_ns, memory_order_relaxed))
-		return false;
-	*ret_until = s->intended_ns - now < JOB_NAP_NS_MAX ? s->intended_ns : now + JOB_NAP_NS_MAX;
-	return true;
-}
-
 static enum mrt_poll paced_poll(struct mrt_task *self, void *frame)
 {
 	struct io_frame *f = frame;
 	struct slot *s = f->slot;
 	struct lane *l = lane_here(s);
-	uint64_t until = 0;
 
 	MRT_BEGIN(self);
 	while (slot_claim(s, l)) {
-		while (must_sleep(s, &until))
-			MRT_AWAIT(self, mrt_sleep_until(&f->op, until));
+		while (slot_must_sleep(s, l, &f->wake_ns)) {
+			MRT_AWAIT(self, mrt_sleep_until(&f->op, f->wake_ns));
+			lane_note_oversleep(l, f->wake_ns);
+		}
+		while (slot_must_poll(s, l))
+			MRT_AWAIT(self, mrt_yield(&f->op));
 		if (!slot_next(s, l, clock_ns()))
 			break;
 		MRT_AWAIT(self, start_io(f));

@@ -5,6 +5,7 @@
  * job it may use more CPUs than the ring engines' one thread, and CPU per I/O is the figure to compare.
  */
 #include <errno.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -32,18 +33,18 @@ static int64_t do_io(const struct psync_thread *t)
 	return n < 0 ? -errno : n;
 }
 
-static void sleep_until(const struct run *r, uint64_t when)
+static void wait_for_start(struct psync_thread *t)
 {
-	for (;;) {
-		uint64_t now = clock_ns();
-		struct timespec until;
+	uint64_t wake;
 
-		/* relaxed: see run_stop() */
-		if (now >= when || !atomic_load_explicit(&r->deadline_ns, memory_order_relaxed))
-			return;
-		until = clock_timespec(when - now < JOB_NAP_NS_MAX ? when : now + JOB_NAP_NS_MAX);
+	while (slot_must_sleep(t->slot, t->lane, &wake)) {
+		struct timespec until = clock_timespec(wake);
+
 		(void)clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, NULL); /* cut short: look again */
+		lane_note_oversleep(t->lane, wake);
 	}
+	while (slot_must_poll(t->slot, t->lane))
+		(void)sched_yield(); /* cannot fail on Linux */
 }
 
 static void run_closed(struct psync_thread *t)
@@ -57,7 +58,7 @@ static void run_closed(struct psync_thread *t)
 static void run_paced(struct psync_thread *t)
 {
 	while (slot_claim(t->slot, t->lane)) {
-		sleep_until(t->lane->run, t->slot->intended_ns);
+		wait_for_start(t);
 		if (!slot_next(t->slot, t->lane, clock_ns()))
 			break;
 		(void)slot_done(t->slot, t->lane, do_io(t));

@@ -33,6 +33,7 @@ static void init_lane(struct lane *l, struct run *r)
 	/* fresh mappings are zero: only what must not be */
 	l->run = r;
 	l->sample_left = r->slat_sample;
+	l->lead_ns = JOB_LEAD_NS_START;
 	l->pacing.min = UINT64_MAX;
 	for (unsigned d = 0; d < DIRS_NR; d++)
 		l->lat[d].min = l->slat[d].min = l->clat[d].min = UINT64_MAX;
@@ -323,6 +324,28 @@ bool slot_claim(struct slot *s, struct lane *l)
 	s->intended_ns = pace_claim(&s->job->pace);
 	/* relaxed: see run_stop() */
 	return s->intended_ns < atomic_load_explicit(&r->deadline_ns, memory_order_relaxed);
+}
+
+static bool is_stopped(const struct run *r)
+{
+	return !atomic_load_explicit(&r->deadline_ns, memory_order_relaxed); /* relaxed: see run_stop() */
+}
+
+bool slot_must_sleep(const struct slot *s, const struct lane *l, uint64_t *ret_wake)
+{
+	uint64_t now = clock_ns(), wake = now + JOB_NAP_NS_MAX;
+
+	if (s->intended_ns < now + l->lead_ns + JOB_SLEEP_NS_MIN || is_stopped(l->run))
+		return false;
+	if (s->intended_ns - l->lead_ns < wake)
+		wake = s->intended_ns - l->lead_ns;
+	*ret_wake = wake;
+	return true;
+}
+
+bool slot_must_poll(const struct slot *s, const struct lane *l)
+{
+	return clock_ns() < s->intended_ns && !is_stopped(l->run);
 }
 
 static void count_pacing(struct slot *s, struct lane *l, uint64_t now)

@@ -38,6 +38,11 @@ enum job_pick { PICK_SEQ, PICK_UNIFORM, PICK_ZIPF, PICK_VERIFY };
 #define JOB_DEPTHS_NR 7u                /* 1, 2, 4, 8, 16, 32, 64 and more */
 #define JOB_ERRNOS_NR 134u
 #define JOB_GIVE_UP_FAILURES 1000u      /* of a lane that has not had one success */
+#define JOB_LEAD_NS_START UINT64_C(50000)        /* see lane_note_oversleep() */
+#define JOB_LEAD_NS_MAX UINT64_C(200000)
+#define JOB_LEAD_UP_NS UINT64_C(1000)
+#define JOB_LEAD_DOWN_NS UINT64_C(20)
+#define JOB_SLEEP_NS_MIN UINT64_C(20000)        /* shorter waits are polled through */
 #define JOB_NAP_NS_MAX (100 * CLOCK_NS_PER_MS)  /* longest sleep of a paced slot, so that Ctrl-C is heard */
 
 struct job {
@@ -75,6 +80,7 @@ struct lane {
 	uint64_t last_end_ns;           /* of the last counted I/O */
 	uint64_t enters;                /* system calls that submit or reap; 0 where the engine counts otherwise */
 	uint64_t retries, late_starts;
+	uint64_t lead_ns;               /* rate mode: how much before a start a sleep for it ends */
 	uint64_t short_ios[DIRS_NR], short_bytes[DIRS_NR], failed[DIRS_NR];
 	uint64_t depth[JOB_DEPTHS_NR];
 	uint32_t errnos[JOB_ERRNOS_NR];
@@ -162,6 +168,29 @@ uint64_t slot_done_odd(struct slot *s, struct lane *l, int64_t res, uint64_t now
 
 /* Rate mode: claim the next start; false: the slot has ended. Then wait until s->intended_ns, then slot_next(). */
 bool slot_claim(struct slot *s, struct lane *l);
+
+/*
+ * Waiting for a start. A timer of a virtual machine fires some 60 us late, with a tail of hundreds, whoever sets it; so
+ * a sleep ends `lead_ns` before the start, and what is left is polled through (a task yields, a ring is driven). The
+ * lead follows the 98th percentile of how late sleeps end: a step up for each that is later, a fiftieth of it down for
+ * each that is not. On hardware with good timers it comes down to a few microseconds.
+ */
+
+/* Sleep first? Then until *ret_wake, and lane_note_oversleep() afterwards. */
+bool slot_must_sleep(const struct slot *s, const struct lane *l, uint64_t *ret_wake);
+
+/* Then poll on, until this says false. */
+bool slot_must_poll(const struct slot *s, const struct lane *l);
+
+static inline void lane_note_oversleep(struct lane *l, uint64_t wake_ns)
+{
+	uint64_t now = clock_ns(), late = now > wake_ns ? now - wake_ns : 0;
+
+	if (late > l->lead_ns && l->lead_ns < JOB_LEAD_NS_MAX)
+		l->lead_ns += JOB_LEAD_UP_NS;
+	else if (late <= l->lead_ns && l->lead_ns >= JOB_LEAD_DOWN_NS)
+		l->lead_ns -= JOB_LEAD_DOWN_NS;
+}
 
 /* Wait in an engine's thread until the controller says go. */
 void run_wait_go(struct run *r);

@@ -208,6 +208,7 @@ static void add_pacing(json *m, const struct bench_opts *o, const struct result 
 	add_u64(p, "due", r->offered);
 	add_u64(p, "started", hist_count(&r->pacing));
 	add_u64(p, "late_100us", r->late_starts);
+	add_u64(p, "lead_ns", r->lead_ns);
 	add_hist(p, "error_ns", o, &r->pacing);
 }
 

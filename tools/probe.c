@@ -7,12 +7,12 @@
  */
 #include "bench.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <dirent.h>
 #include <sched.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -113,20 +113,16 @@ static int probe_rings(void)
 	return EXIT_SUCCESS;
 }
 
-static void say_limit(const char *what, int which, double unit, const char *unit_name)
+static void say_limit(const char *what, const struct rlimit *l, double unit, const char *unit_name)
 {
-	struct rlimit l;
-
-	if (getrlimit(which, &l))
-		return;
 	printf("%-11s ", what);
-	if (l.rlim_cur == RLIM_INFINITY)
+	if (l->rlim_cur == RLIM_INFINITY)
 		printf("unlimited");
 	else
-		printf("%.10g%s", (double)l.rlim_cur / unit, unit_name);
-	if (l.rlim_max != l.rlim_cur && l.rlim_max != RLIM_INFINITY)
-		printf(" (may be raised to %.10g%s)", (double)l.rlim_max / unit, unit_name);
-	else if (l.rlim_max != l.rlim_cur)
+		printf("%.10g%s", (double)l->rlim_cur / unit, unit_name);
+	if (l->rlim_max != l->rlim_cur && l->rlim_max != RLIM_INFINITY)
+		printf(" (may be raised to %.10g%s)", (double)l->rlim_max / unit, unit_name);
+	else if (l->rlim_max != l->rlim_cur)
 		printf(" (may be raised without limit)");
 	putchar('\n');
 }
@@ -152,14 +148,18 @@ static void probe_limits(void)
 	enum { CAP_IPC_LOCK_BIT = 14 };
 	struct rlimit l;
 
-	say_limit("memlock", RLIMIT_MEMLOCK, 1024, " KiB");
+	/* none of these fails for these limits */
+	(void)getrlimit(RLIMIT_NOFILE, &l);
+	say_limit("open files", &l, 1, "");
+	(void)getrlimit(RLIMIT_NPROC, &l);
+	say_limit("threads", &l, 1, "");
+	(void)getrlimit(RLIMIT_MEMLOCK, &l);
+	say_limit("memlock", &l, 1024, " KiB");
 	if (has_capability(CAP_IPC_LOCK_BIT))
 		printf("            not enforced for this user (CAP_IPC_LOCK)\n");
-	else if (getrlimit(RLIMIT_MEMLOCK, &l) == 0 && l.rlim_cur != RLIM_INFINITY)
+	else if (l.rlim_cur != RLIM_INFINITY)
 		printf("            per user, enough for about %" PRIu64 " workers' rings of %u KiB and nothing else\n",
 		       (uint64_t)l.rlim_cur / RING_BYTES_TYPICAL, RING_BYTES_TYPICAL >> 10);
-	say_limit("open files", RLIMIT_NOFILE, 1, "");
-	say_limit("threads", RLIMIT_NPROC, 1, "");
 }
 
 /* A disk with its queue, as far as it has one. */

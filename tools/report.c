@@ -93,6 +93,8 @@ static void print_rate(FILE *out, const struct bench_opts *o, const struct resul
 		return;
 	fprintf(out, "rate: %" PRIu64 " starts due in the window, %" PRIu64 " made, %" PRIu64 " more than 100 us late; "
 		"latencies above count from the intended start\n", r->offered, started, r->late_starts);
+	fprintf(out, "  sleeps ended %.0f us before a start and the rest was polled through, which the CPU figures hold\n",
+		us(r->lead_ns));
 	print_hist_line(out, "pace", &r->pacing);
 }
 

@@ -35,7 +35,7 @@ struct result {
 
 	/* rate mode */
 	struct hist pacing;
-	uint64_t offered, late_starts;
+	uint64_t offered, late_starts, lead_ns;
 
 	/* CPU, between the window's two ends */
 	double cpu_us_per_io, usr_pct, sys_pct;

@@ -147,18 +147,28 @@ static int learn(struct target *t, FILE *err)
 	return 0;
 }
 
+static const char *size_text(char buf[32], uint64_t bytes)
+{
+	if (bytes < UINT64_C(1) << 30)
+		snprintf(buf, 32, "%.3g MiB", (double)bytes / 0x1p20);
+	else
+		snprintf(buf, 32, "%.2f GiB", (double)bytes / 0x1p30);
+	return buf;
+}
+
 void target_describe(const struct target *t, char *buf, size_t buf_bytes)
 {
-	char queue[256] = "";
+	char queue[256] = "", requests[32] = "", all[32], region[32];
 
+	if (t->nr_requests)
+		snprintf(requests, sizeof(requests), ", nr_requests %u", t->nr_requests);
 	if (t->disk[0])
-		snprintf(queue, sizeof(queue), "; %s%s%s, scheduler %s, nr_requests %u%s", t->disk,
-			 t->model[0] ? " " : "", t->model, t->scheduler[0] ? t->scheduler : "none", t->nr_requests,
-			 t->io_poll ? ", poll queues" : "");
-	snprintf(buf, buf_bytes, "%s: %s %s%s%s%s, %.2f GiB, region %.2f GiB at %" PRIu64 "%s", t->path,
+		snprintf(queue, sizeof(queue), "; %s%s%s, scheduler %s%s%s", t->disk, t->model[0] ? " " : "", t->model,
+			 t->scheduler[0] ? t->scheduler : "none", requests, t->io_poll ? ", poll queues" : "");
+	snprintf(buf, buf_bytes, "%s: %s %s%s%s%s, %s, region %s at %" PRIu64 "%s", t->path,
 		 t->is_made ? "own" : "existing", t->is_block ? "block device" : "file",
 		 t->is_block ? "" : " on ", t->is_block ? "" : t->fs[0] ? t->fs : "an unknown file system",
-		 queue, (double)t->bytes / 0x1p30, (double)t->len / 0x1p30, t->off, t->has_holes ? ", has holes" : "");
+		 queue, size_text(all, t->bytes), size_text(region, t->len), t->off, t->has_holes ? ", has holes" : "");
 }
 
 void target_warn(const struct target *t, const struct bench_opts *o, FILE *err)
@@ -282,7 +292,7 @@ static int fill_file(struct target *t, uint64_t bytes, uint64_t seed, const atom
 static int lay_out(struct target *t, const struct bench_opts *o, const atomic_int *stop, FILE *err)
 {
 	uint64_t bytes = align_up(o->size, 4096);
-	char *buf;
+	char *buf, size[32];
 	int rc;
 
 	t->is_made = true;
@@ -291,7 +301,7 @@ static int lay_out(struct target *t, const struct bench_opts *o, const atomic_in
 	buf = mmap(NULL, FILL_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	if (buf == MAP_FAILED)
 		return refuse(err, -ENOMEM, "no memory for 1 MiB");
-	fprintf(err, "making %s: %.2f GiB of random data\n", t->path, (double)bytes / 0x1p30);
+	fprintf(err, "making %s: %s of random data\n", t->path, size_text(size, bytes));
 	rc = fill_file(t, bytes, o->seed, stop, buf);
 	munmap(buf, FILL_BYTES);
 	if (rc && rc != -EINTR)

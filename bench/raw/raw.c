@@ -204,14 +204,21 @@ static void start_due(struct raw_job *w, uint64_t *claim)
 	}
 }
 
+/* With a start ahead: sleep for it or, if it is near, only look. Without one: wait for a completion. */
 static int wait_paced(struct raw_job *w, uint64_t claim)
 {
-	uint64_t now = clock_ns(), until = now + JOB_NAP_NS_MAX;
+	uint64_t wake = clock_ns() + JOB_NAP_NS_MAX;
+	int rc;
 
-	if (claim && claim < until)
-		until = claim;
-	/* an end that has passed is no poll for the kernel but a timer: ask for nothing instead */
-	return until > now ? enter(w, 1, until) : enter(w, 0, 0);
+	if (!w->idle_nr)
+		return enter(w, 1, wake);
+	w->idle[w->idle_nr - 1]->intended_ns = claim;
+	if (!slot_must_sleep(w->idle[w->idle_nr - 1], w->lane, &wake))
+		return enter(w, 0, 0);
+	rc = enter(w, 1, wake);
+	if (rc == -ETIME)
+		lane_note_oversleep(w->lane, wake);
+	return rc;
 }
 
 static int run_paced(struct raw_job *w)
@@ -229,7 +236,7 @@ static int run_paced(struct raw_job *w)
 		if (!w->idle_nr && !w->staged && !w->inflight)
 			return 0;
 		publish(w);
-		rc = wait_paced(w, w->idle_nr ? claim : 0);
+		rc = wait_paced(w, claim);
 		reap(w, next_paced);
 	}
 	return rc;

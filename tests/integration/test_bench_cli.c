@@ -29,6 +29,7 @@ static const char *const engines[] = { "martlet", "raw", "psync" };
 #define ENGINES_NR 3
 
 static char folder[512], command_path[1024];
+static char loop[64];           /* loop device that is attached, or "" */
 static char out[OUT_BYTES_MAX], err[OUT_BYTES_MAX];
 static struct json_object *doc;
 
@@ -136,13 +137,27 @@ static void set_up(void)
 	ck_assert_ptr_nonnull(mkdtemp(folder));
 }
 
+static void detach_loop(void)
+{
+	char line[128];
+
+	snprintf(line, sizeof(line), "losetup -d %s", loop);
+	loop[0] = '\0';
+	ck_assert_int_eq(system(line), 0);
+}
+
 static void tear_down(void)
 {
-	char line[700];
+	char line[1500];
 
 	if (doc)
 		json_object_put(doc);
 	doc = NULL;
+	if (loop[0]) {          /* a test failed half-way */
+		snprintf(line, sizeof(line), "%s/m", folder);
+		(void)umount(line);
+		detach_loop();
+	}
 	snprintf(line, sizeof(line), "rm -rf %s", folder);
 	ck_assert_int_eq(system(line), 0);
 }
@@ -425,8 +440,6 @@ END_TEST
 
 /* --- devices: root, and a loop device --- */
 
-static char loop[64];
-
 /* A loop device over an 8 MiB file. */
 static bool attach_loop(void)
 {
@@ -445,14 +458,6 @@ static bool attach_loop(void)
 	if (loop[0] == '\0')
 		printf("no loop device here: this test was left out\n");
 	return loop[0] != '\0';
-}
-
-static void detach_loop(void)
-{
-	char line[128];
-
-	snprintf(line, sizeof(line), "losetup -d %s", loop);
-	ck_assert_int_eq(system(line), 0);
 }
 
 START_TEST(a_device_that_is_held_or_mounted_is_never_written)
