@@ -23,7 +23,8 @@ typedef int64_t (*mrt_blocking_fn)(void *arg);
 /**
  * Run a function on a thread of the blocking pool.
  *
- * Cancelling works until the call has begun; from then on it runs to its end and its result stands.
+ * Cancelling works until the call has begun; from then on it runs to its end and its result stands. A call made inside
+ * mrt_shield() is run even while the runtime is closing.
  *
  * @thread  the running task's worker
  * @owner   op and *arg are the runtime's until the op completes

@@ -30,6 +30,11 @@ static inline void mrt__cpu_relax(void)
 #endif
 }
 
+/* An optional build tells memcheck what the kernel wrote. */
+#ifndef MRT_VALGRIND
+#define MRT_VALGRIND 0
+#endif
+
 #if defined(__SANITIZE_ADDRESS__)
 #define MRT__ASAN 1
 #elif defined(__has_feature)

@@ -17,6 +17,10 @@
  * The queue's node is the op itself: wait.next and wait.pprev are the links (NULL pprev: not queued), raw is the
  * function and done_next the argument, both the completer's own until it finishes the op.
  *
+ * A shutdown cancels what has not begun, but for calls made inside mrt_shield(): those are the clean-up that must happen
+ * (Tokio's "mandatory" work), they are still run and still accepted. Their tasks keep the runtime from stopping, so none
+ * can come once the threads are joined.
+ *
  * Threads begin with every signal blocked, by blocking them around pthread_create.
  */
 #define _GNU_SOURCE /* pthread_setname_np */
@@ -113,12 +117,16 @@ static struct mrt__op *pool_pop(struct mrt__pool *pool)
 	return op;
 }
 
-/* Empty the queue into a list by next; every pprev is NULL. */
-static struct mrt__op *pool_take(struct mrt__pool *pool)
+/* Move what an abort may cancel, or all, from the queue into a list by next; every pprev in it is NULL. */
+static struct mrt__op *pool_take(struct mrt__pool *pool, bool shielded_too)
 {
-	struct mrt__op *list = NULL, **end = &list, *op;
+	struct mrt__op *list = NULL, **end = &list, *op, *next;
 
-	while ((op = pool_pop(pool)) != NULL) {
+	for (op = pool->head; op; op = next) {
+		next = op->wait.next;
+		if (op->flags & MRT__OPF_SHIELDED && !shielded_too)
+			continue;
+		pool_remove(pool, op);
 		*end = op;
 		end = &op->wait.next;
 		*end = NULL;
@@ -255,7 +263,7 @@ static void pool_thread_failed(struct mrt__pool *pool)
 	pool->starting--;
 	pool_sub(pool->threads, 1);
 	if (pool_get(pool->threads) == 0) {
-		list = pool_take(pool);
+		list = pool_take(pool, true);
 		if (pool->shutdown)
 			(void)pthread_cond_broadcast(&pool->gone);
 	}
@@ -303,7 +311,7 @@ int mrt__pool_submit(struct mrt__pool *pool, struct mrt__op *op, mrt_blocking_fn
 	op->wait.object = pool;
 
 	pool_lock(pool);
-	if (pool->shutdown) {
+	if (pool->shutdown && !(op->flags & MRT__OPF_SHIELDED)) {
 		pool_unlock(pool);
 		return -ESHUTDOWN;
 	}
@@ -351,7 +359,7 @@ void mrt__pool_shutdown(struct mrt__pool *pool)
 
 	pool_lock(pool);
 	pool->shutdown = true;
-	list = pool_take(pool);
+	list = pool_take(pool, false);
 	(void)pthread_cond_broadcast(&pool->work); /* cannot fail on an initialised one */
 	pool_unlock(pool);
 	pool_finish(list, -ECANCELED);
@@ -405,7 +413,7 @@ void mrt__pool_stats_get(const struct mrt__pool *pool, struct mrt__pool_stats *r
 	ret_stats->queued = pool_get(pool->queued);
 }
 
-MRT_API struct mrt_op *mrt_blocking(struct mrt_op *op, mrt_blocking_fn fn, void *arg)
+struct mrt_op *mrt_blocking(struct mrt_op *op, mrt_blocking_fn fn, void *arg)
 {
 	struct mrt__op *p = mrt__op_of(op);
 	struct mrt__worker *w;
@@ -416,6 +424,7 @@ MRT_API struct mrt_op *mrt_blocking(struct mrt_op *op, mrt_blocking_fn fn, void 
 	w = mrt__op_begin(p, MRT__OP_BLOCKING, MRT__OPF_WAIT);
 	if (!w)
 		return op;
+	mrt__assert(w->sched->pool);
 	err = mrt__pool_submit(w->sched->pool, p, fn, arg);
 	if (err)
 		mrt__op_end_inline(p, err);

@@ -51,7 +51,7 @@ int mrt__pool_create(const struct mrt__pool_opts *opts, struct mrt__pool **ret_p
  * @blocks  for the mutex; where a thread must be started, for that
  * @return 0; or the op is still the caller's:
  *         -EAGAIN     the queue is full
- *         -ESHUTDOWN  the pool is shut down
+ *         -ESHUTDOWN  the pool is shut down, and the op is not shielded
  *         (where no thread could be started and none is there, the op is finished with -EAGAIN)
  */
 int mrt__pool_submit(struct mrt__pool *pool, struct mrt__op *op, mrt_blocking_fn fn, void *arg);
@@ -66,7 +66,8 @@ int mrt__pool_submit(struct mrt__pool *pool, struct mrt__op *op, mrt_blocking_fn
 bool mrt__pool_run_one(struct mrt__pool *pool);
 
 /**
- * Take no more calls, finish those that have not begun with -ECANCELED, and let the threads leave. Idempotent.
+ * Take no more calls, finish those that have not begun with -ECANCELED (shielded ones excepted, in both), and let the
+ * threads leave when nothing is queued. Idempotent.
  *
  * @thread  any
  * @blocks  for the mutex
@@ -74,7 +75,8 @@ bool mrt__pool_run_one(struct mrt__pool *pool);
 void mrt__pool_shutdown(struct mrt__pool *pool);
 
 /**
- * Wait, after a shutdown, until every thread has ended, and join them. May be called again after -ETIMEDOUT.
+ * Wait, after a shutdown and when no more calls can be made, until every thread has ended, and join them. May be called
+ * again after -ETIMEDOUT.
  *
  * @thread  any but the pool's; one at a time
  * @blocks  until then

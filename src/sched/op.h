@@ -82,7 +82,6 @@ enum mrt__op_kind {
 #define MRT__OPR_QUEUED (1u << 1)       /* in the ring owner's queue, not staged */
 #define MRT__OPR_RETRIED (1u << 2)      /* was sent to io-wq once */
 #define MRT__OPR_PARTIAL (1u << 3)      /* raw = bytes moved; io.len = errno that ended it */
-#define MRT__OPR_STOP (1u << 5)         /* a cancel went to the kernel: no further step, whatever that step found */
 
 #define MRT__OPR_UNDONE (1u << 4)       /* no ring op; the holder's: it was cancelled before anything was done */
 #define MRT__OPR_STOPPED (1u << 5)      /* the kernel was asked to cancel it: no further step of an _all form */

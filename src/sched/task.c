@@ -558,8 +558,12 @@ void mrt__task_unref(struct mrt_task *t)
 
 void mrt__task_abort(struct mrt_task *t)
 {
+	struct mrt__worker *w = mrt__worker_self;
+
 	if (mrt__task_ask_abort(t))
 		mrt__sched_enqueue(t);
+	else if (w && w->task == t)
+		mrt__task_collect(t); /* itself: what it starts next in this very poll is refused already */
 }
 
 void mrt_abort(struct mrt_task *t)

@@ -183,7 +183,7 @@ static const struct mrt__wait_class channel_recv_class = {
 	.orphan = channel_recv_orphan,
 };
 
-MRT_API int mrt_channel_create(size_t capacity, size_t msg_bytes, struct mrt_channel **ret_channel)
+int mrt_channel_create(size_t capacity, size_t msg_bytes, struct mrt_channel **ret_channel)
 {
 	struct mrt_channel *ch;
 
@@ -199,7 +199,7 @@ MRT_API int mrt_channel_create(size_t capacity, size_t msg_bytes, struct mrt_cha
 	return 0;
 }
 
-MRT_API void mrt_channel_destroy(struct mrt_channel *ch)
+void mrt_channel_destroy(struct mrt_channel *ch)
 {
 	struct mrt__op *waiting;
 
@@ -214,7 +214,7 @@ MRT_API void mrt_channel_destroy(struct mrt_channel *ch)
 	free(ch);
 }
 
-MRT_API struct mrt_op *mrt_channel_send(struct mrt_op *op, struct mrt_channel *ch, const void *msg)
+struct mrt_op *mrt_channel_send(struct mrt_op *op, struct mrt_channel *ch, const void *msg)
 {
 	struct mrt__op *p = mrt__op_of(op), *woken = NULL;
 	int err;
@@ -232,7 +232,7 @@ MRT_API struct mrt_op *mrt_channel_send(struct mrt_op *op, struct mrt_channel *c
 	return op;
 }
 
-MRT_API struct mrt_op *mrt_channel_recv(struct mrt_op *op, struct mrt_channel *ch, void *ret_msg)
+struct mrt_op *mrt_channel_recv(struct mrt_op *op, struct mrt_channel *ch, void *ret_msg)
 {
 	struct mrt__op *p = mrt__op_of(op), *woken = NULL;
 	int err;
@@ -250,7 +250,7 @@ MRT_API struct mrt_op *mrt_channel_recv(struct mrt_op *op, struct mrt_channel *c
 	return op;
 }
 
-MRT_API int mrt_channel_try_send(struct mrt_channel *ch, const void *msg)
+int mrt_channel_try_send(struct mrt_channel *ch, const void *msg)
 {
 	struct mrt__op *woken = NULL;
 	int err;
@@ -261,7 +261,7 @@ MRT_API int mrt_channel_try_send(struct mrt_channel *ch, const void *msg)
 	return err;
 }
 
-MRT_API int mrt_channel_try_recv(struct mrt_channel *ch, void *ret_msg)
+int mrt_channel_try_recv(struct mrt_channel *ch, void *ret_msg)
 {
 	struct mrt__op *woken = NULL;
 	int err;
@@ -272,7 +272,7 @@ MRT_API int mrt_channel_try_recv(struct mrt_channel *ch, void *ret_msg)
 	return err;
 }
 
-MRT_API void mrt_channel_close(struct mrt_channel *ch)
+void mrt_channel_close(struct mrt_channel *ch)
 {
 	struct mrt__op *senders, *receivers;
 
@@ -285,7 +285,7 @@ MRT_API void mrt_channel_close(struct mrt_channel *ch)
 	mrt__waitq_finish(receivers, -EPIPE);
 }
 
-MRT_API size_t mrt_channel_nr(struct mrt_channel *ch)
+size_t mrt_channel_nr(struct mrt_channel *ch)
 {
 	size_t nr;
 

@@ -77,17 +77,17 @@ static const struct mrt__wait_class notify_class = {
 	.orphan = notify_orphan,
 };
 
-MRT_API void mrt_notify_init(struct mrt_notify *n)
+void mrt_notify_init(struct mrt_notify *n)
 {
 	memset(n, 0, sizeof(*n));
 }
 
-MRT_API void mrt_notify_one(struct mrt_notify *n)
+void mrt_notify_one(struct mrt_notify *n)
 {
 	notify_one(notify_of(n));
 }
 
-MRT_API void mrt_notify_all(struct mrt_notify *public)
+void mrt_notify_all(struct mrt_notify *public)
 {
 	struct mrt__notify *n = notify_of(public);
 	struct mrt__op *list;
@@ -99,7 +99,7 @@ MRT_API void mrt_notify_all(struct mrt_notify *public)
 	mrt__waitq_finish(list, 0);
 }
 
-MRT_API struct mrt_op *mrt_notify_wait(struct mrt_op *op, struct mrt_notify *public)
+struct mrt_op *mrt_notify_wait(struct mrt_op *op, struct mrt_notify *public)
 {
 	struct mrt__notify *n = notify_of(public);
 	struct mrt__op *p = mrt__op_of(op);

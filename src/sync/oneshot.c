@@ -66,22 +66,22 @@ static int oneshot_settle(struct mrt__oneshot *o, uint8_t flag, int64_t value)
 	return 0;
 }
 
-MRT_API void mrt_oneshot_init(struct mrt_oneshot *o)
+void mrt_oneshot_init(struct mrt_oneshot *o)
 {
 	memset(o, 0, sizeof(*o));
 }
 
-MRT_API int mrt_oneshot_send(struct mrt_oneshot *o, int64_t value)
+int mrt_oneshot_send(struct mrt_oneshot *o, int64_t value)
 {
 	return oneshot_settle(oneshot_of(o), MRT__ONESHOT_SENT, value);
 }
 
-MRT_API int mrt_oneshot_close(struct mrt_oneshot *o)
+int mrt_oneshot_close(struct mrt_oneshot *o)
 {
 	return oneshot_settle(oneshot_of(o), MRT__ONESHOT_CLOSED, -EPIPE);
 }
 
-MRT_API struct mrt_op *mrt_oneshot_recv(struct mrt_op *op, struct mrt_oneshot *public)
+struct mrt_op *mrt_oneshot_recv(struct mrt_op *op, struct mrt_oneshot *public)
 {
 	struct mrt__oneshot *o = oneshot_of(public);
 	struct mrt__op *p = mrt__op_of(op);

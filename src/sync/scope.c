@@ -258,7 +258,7 @@ static void scope_release(struct mrt__scope *s, uint8_t bits)
 		mrt__op_end_inline(&s->op, result);
 }
 
-MRT_API void mrt_scope_init(struct mrt_scope *scope, unsigned flags)
+void mrt_scope_init(struct mrt_scope *scope, unsigned flags)
 {
 	if (flags & ~MRT_SCOPE_FAIL_FAST)
 		mrt__bug("mrt_scope_init: unknown flags 0x%x", flags);
@@ -266,8 +266,8 @@ MRT_API void mrt_scope_init(struct mrt_scope *scope, unsigned flags)
 	scope_of(scope)->opts = (uint8_t)flags;
 }
 
-MRT_API int mrt_scope_spawn(struct mrt_scope *scope, mrt_poll_fn fn, const void *frame, size_t frame_bytes,
-			    const struct mrt_spawn_opts *opts)
+int mrt_scope_spawn(struct mrt_scope *scope, mrt_poll_fn fn, const void *frame, size_t frame_bytes,
+		    const struct mrt_spawn_opts *opts)
 {
 	struct mrt__scope *s = scope_of(scope);
 	struct mrt__spawn spawn = {
@@ -291,7 +291,7 @@ MRT_API int mrt_scope_spawn(struct mrt_scope *scope, mrt_poll_fn fn, const void 
 	return err;
 }
 
-MRT_API struct mrt_op *mrt_scope_join(struct mrt_scope *scope)
+struct mrt_op *mrt_scope_join(struct mrt_scope *scope)
 {
 	struct mrt__scope *s = scope_of(scope);
 
@@ -303,7 +303,7 @@ MRT_API struct mrt_op *mrt_scope_join(struct mrt_scope *scope)
 	return &scope->mrt__op;
 }
 
-MRT_API void mrt_scope_cancel(struct mrt_scope *scope)
+void mrt_scope_cancel(struct mrt_scope *scope)
 {
 	struct mrt__scope *s = scope_of(scope);
 
@@ -315,7 +315,7 @@ MRT_API void mrt_scope_cancel(struct mrt_scope *scope)
 	scope_abort_all(s);
 }
 
-MRT_API size_t mrt_scope_nr(const struct mrt_scope *scope)
+size_t mrt_scope_nr(const struct mrt_scope *scope)
 {
 	return scope_nr((const struct mrt__scope *)(const void *)scope);
 }

@@ -115,7 +115,7 @@ static int semaphore_take(struct mrt__semaphore *s, uint64_t nr)
 	return 0;
 }
 
-MRT_API int mrt_semaphore_init(struct mrt_semaphore *s, uint64_t permits)
+int mrt_semaphore_init(struct mrt_semaphore *s, uint64_t permits)
 {
 	if (permits > MRT_SEMAPHORE_PERMITS_MAX)
 		return -EINVAL;
@@ -124,7 +124,7 @@ MRT_API int mrt_semaphore_init(struct mrt_semaphore *s, uint64_t permits)
 	return 0;
 }
 
-MRT_API struct mrt_op *mrt_semaphore_acquire(struct mrt_op *op, struct mrt_semaphore *public, uint64_t nr)
+struct mrt_op *mrt_semaphore_acquire(struct mrt_op *op, struct mrt_semaphore *public, uint64_t nr)
 {
 	struct mrt__semaphore *s = semaphore_of(public);
 	struct mrt__op *p = mrt__op_of(op);
@@ -147,7 +147,7 @@ MRT_API struct mrt_op *mrt_semaphore_acquire(struct mrt_op *op, struct mrt_semap
 	return op;
 }
 
-MRT_API int mrt_semaphore_try_acquire(struct mrt_semaphore *public, uint64_t nr)
+int mrt_semaphore_try_acquire(struct mrt_semaphore *public, uint64_t nr)
 {
 	struct mrt__semaphore *s = semaphore_of(public);
 	int err;
@@ -160,12 +160,12 @@ MRT_API int mrt_semaphore_try_acquire(struct mrt_semaphore *public, uint64_t nr)
 	return err;
 }
 
-MRT_API int mrt_semaphore_release(struct mrt_semaphore *s, uint64_t nr)
+int mrt_semaphore_release(struct mrt_semaphore *s, uint64_t nr)
 {
 	return semaphore_release(semaphore_of(s), nr);
 }
 
-MRT_API void mrt_semaphore_close(struct mrt_semaphore *public)
+void mrt_semaphore_close(struct mrt_semaphore *public)
 {
 	struct mrt__semaphore *s = semaphore_of(public);
 	struct mrt__op *list;
@@ -177,7 +177,7 @@ MRT_API void mrt_semaphore_close(struct mrt_semaphore *public)
 	mrt__waitq_finish(list, -EPIPE);
 }
 
-MRT_API uint64_t mrt_semaphore_permits(struct mrt_semaphore *public)
+uint64_t mrt_semaphore_permits(struct mrt_semaphore *public)
 {
 	struct mrt__semaphore *s = semaphore_of(public);
 	uint64_t permits;
