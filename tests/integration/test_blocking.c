@@ -422,6 +422,53 @@ START_TEST(shutdown_waits_for_a_call_that_blocks_as_long_as_it_is_told)
 }
 END_TEST
 
+static atomic_uint cleaned;
+
+static int64_t clean_up(void *arg)
+{
+	(void)arg;
+	return (int64_t)atomic_fetch_add_explicit(&cleaned, 1, memory_order_relaxed);
+}
+
+static enum mrt_poll cleans_up_poll(struct mrt_task *self, void *frame)
+{
+	struct script *s = frame;
+
+	MRT_BEGIN(self);
+	mrt_shield(self, true);
+	mrt_blocking(&s->op[0], gate_pass, NR(1));
+	mrt_blocking(&s->op[1], clean_up, NULL);         /* queued when the shutdown begins */
+	mrt_shield(self, false);
+	mrt_blocking(&s->op[2], clean_up, NULL);         /* the same, without a shield */
+	MRT_AWAIT(self, &s->op[2]);
+	ck_assert_int_eq(s->op[2].res, -ECANCELED);
+	gate_open();
+	MRT_AWAIT(self, &s->op[0]);
+	MRT_AWAIT(self, &s->op[1]);
+	ck_assert_int_eq(s->op[1].res, 0);
+	mrt_shield(self, true);
+	MRT_AWAIT(self, mrt_blocking(&s->op[1], clean_up, NULL));
+	ck_assert_int_eq(s->op[1].res, 1);
+	mrt_shield(self, false);
+	MRT_AWAIT(self, mrt_blocking(&s->op[1], clean_up, NULL));
+	ck_assert_int_eq(s->op[1].res, -ESHUTDOWN);
+	MRT_RETURN(self, 0);
+}
+
+START_TEST(shutdown_runs_shielded_calls_and_cancels_the_others)
+{
+	struct mrt_runtime *rt = runtime_create(0, (struct settings){ .threads_max = 1 });
+
+	ck_assert_int_eq(mrt_spawn(rt, cleans_up_poll, NULL, sizeof(struct script), NULL, NULL), 0);
+	gate_await_inside(1);
+	while (stats_now(rt).blocking_queued < 2)
+		(void)sched_yield();
+	ck_assert_int_eq(mrt_runtime_shutdown_wait(rt, UINT64_MAX), 0);
+	ck_assert_uint_eq(atomic_load_explicit(&cleaned, memory_order_relaxed), 2);
+	mrt_runtime_destroy(rt);
+}
+END_TEST
+
 START_TEST(shutdown_does_not_wait_for_idle_threads)
 {
 	struct mrt_runtime *rt = runtime_create(0, (struct settings){ .keep_alive_ns = MRT_SEC(10000) });
@@ -496,6 +543,7 @@ static Suite *blocking_suite(void)
 
 	tcase_set_timeout(end, LIMIT_S);
 	tcase_add_test(end, shutdown_waits_for_a_call_that_blocks_as_long_as_it_is_told);
+	tcase_add_test(end, shutdown_runs_shielded_calls_and_cancels_the_others);
 	tcase_add_test(end, shutdown_does_not_wait_for_idle_threads);
 	suite_add_tcase(s, end);
 	return s;

@@ -216,6 +216,7 @@ SCRIPT(a_spawn_that_fails_leaves_the_scope_as_it_was)
 	mrt_scope_init(&s->scope, 0);
 	ck_assert_int_eq(mrt_scope_spawn(&s->scope, NULL, NULL, 0, NULL), -EINVAL);
 	ck_assert_uint_eq(mrt_scope_nr(&s->scope), 0);
+	ck_assert(mrt_op_is_done(&s->scope.mrt__op));   /* nothing is in flight */
 	op = mrt_scope_join(&s->scope);
 	ck_assert(mrt_op_is_done(op));
 	ck_assert_int_eq(op->res, 0);

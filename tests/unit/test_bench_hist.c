@@ -32,14 +32,17 @@ END_TEST
 START_TEST(a_bucket_s_middle_is_within_one_per_cent_of_its_values)
 {
 	uint64_t state = rng_seed(7);
+	unsigned off = 0;
 
+	/* an assertion costs a message to the runner: count, and assert once */
 	for (unsigned i = 0; i < 1000000; i++) {
 		uint64_t v = rng_next(&state) >> (22 + rng_below(&state, 42));
 		uint64_t mid = hist_bucket_mid(hist_index(v));
 		double error = fabs((double)mid - (double)v);
 
-		ck_assert(error <= 0.01 * (double)v);
+		off += error > 0.01 * (double)v;
 	}
+	ck_assert_uint_eq(off, 0);
 }
 END_TEST
 

@@ -1,0 +1,433 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * mrt_cancel(): an op ends exactly once, a result that was there wins, and a cancel that comes from another worker than
+ * the one whose ring has the op is as good as any other.
+ *
+ * Migration is forced, not hoped for: a task starts an op, then puts itself behind others in the queue of a worker that
+ * is kept busy, so that another one steals it. A test that found no migration at all says so and fails.
+ */
+#include <errno.h>
+#include <poll.h>
+#include <stdatomic.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "itest.h"
+
+/* ---- one op of each kind that waits ---- */
+
+enum waits {
+	WAITS_RECV,
+	WAITS_RECV_EXACT,
+	WAITS_READ_PIPE,
+	WAITS_POLL,
+	WAITS_ACCEPT,
+	WAITS_SLEEP,
+	WAITS_ONESHOT,
+	WAITS_NOTIFY,
+	WAITS_SEMAPHORE,
+	WAITS_CHANNEL,
+	WAITS_SPLICE,
+	WAITS_NR
+};
+
+struct waits_all {
+	struct mrt_op op[WAITS_NR];
+	struct mrt_op *ops[WAITS_NR];
+	struct mrt_op pause;
+	int sock[2], pipe[2], pipe2[2], listener;
+	char buf[WAITS_NR][16];
+	struct mrt_oneshot oneshot;
+	struct mrt_notify notify;
+	struct mrt_semaphore sem;
+	struct mrt_channel *ch;
+	int msg, how, round;
+};
+
+static void waits_open(struct waits_all *f)
+{
+	ck_assert_int_eq(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, f->sock), 0);
+	ck_assert_int_eq(pipe(f->pipe), 0);
+	ck_assert_int_eq(pipe(f->pipe2), 0);
+	f->listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	ck_assert_int_ge(f->listener, 0);
+	ck_assert_int_eq(listen(f->listener, 5), 0);
+	mrt_oneshot_init(&f->oneshot);
+	mrt_notify_init(&f->notify);
+	ck_assert_int_eq(mrt_semaphore_init(&f->sem, 1), 0);
+	ck_assert_int_eq(mrt_channel_create(1, sizeof(int), &f->ch), 0);
+}
+
+static void waits_close(struct waits_all *f)
+{
+	int fds[] = { f->sock[0], f->sock[1], f->pipe[0], f->pipe[1], f->pipe2[0], f->pipe2[1], f->listener };
+	size_t i;
+
+	for (i = 0; i < sizeof(fds) / sizeof(fds[0]); i++)
+		ck_assert_int_eq(close(fds[i]), 0);
+	mrt_channel_destroy(f->ch);
+}
+
+static void waits_start(struct waits_all *f)
+{
+	int i;
+
+	mrt_recv(&f->op[WAITS_RECV], f->sock[0], f->buf[0], 16, 0);
+	mrt_recv_exact(&f->op[WAITS_RECV_EXACT], f->sock[1], f->buf[1], 16);
+	mrt_read(&f->op[WAITS_READ_PIPE], f->pipe[0], f->buf[2], 16, MRT_OFF_CURRENT);
+	mrt_poll_fd(&f->op[WAITS_POLL], f->sock[0], POLLIN);
+	mrt_accept(&f->op[WAITS_ACCEPT], f->listener, NULL, NULL, 0);
+	mrt_sleep(&f->op[WAITS_SLEEP], UINT64_MAX);
+	mrt_oneshot_recv(&f->op[WAITS_ONESHOT], &f->oneshot);
+	mrt_notify_wait(&f->op[WAITS_NOTIFY], &f->notify);
+	mrt_semaphore_acquire(&f->op[WAITS_SEMAPHORE], &f->sem, 2);
+	mrt_channel_recv(&f->op[WAITS_CHANNEL], f->ch, &f->msg);
+	mrt_splice(&f->op[WAITS_SPLICE], f->pipe2[0], MRT_OFF_CURRENT, f->pipe[1], MRT_OFF_CURRENT, 16, 0);
+	for (i = 0; i < WAITS_NR; i++) {
+		f->ops[i] = &f->op[i];
+		ck_assert_msg(!mrt_op_is_done(&f->op[i]), "op %d is done at once: %lld", i, (long long)f->op[i].res);
+	}
+}
+
+/* Cancelled at once, after a flush, after a yield, after a while: always -ECANCELED, once. */
+static enum mrt_poll waits_all_poll(struct mrt_task *self, void *frame)
+{
+	struct waits_all *f = frame;
+	int i;
+
+	MRT_BEGIN(self);
+	waits_open(f);
+	for (f->round = 0; f->round < 40; f->round++) {
+		waits_start(f);
+		switch (f->round % 4) {
+		case 0:
+			break;
+		case 1:
+			mrt_flush();
+			break;
+		case 2:
+			MRT_AWAIT(self, mrt_yield(&f->pause));
+			break;
+		default:
+			MRT_AWAIT(self, mrt_sleep(&f->pause, MRT_MS(1)));
+		}
+		for (i = 0; i < WAITS_NR; i++) {
+			mrt_cancel(&f->op[i]);
+			mrt_cancel(&f->op[i]); /* twice is once */
+			ck_assert(!mrt_op_is_done(&f->op[i]) || f->op[i].res == -ECANCELED);
+		}
+		MRT_AWAIT_ALL(self, f->ops, WAITS_NR);
+		for (i = 0; i < WAITS_NR; i++) {
+			ck_assert_msg(f->op[i].res == -ECANCELED, "op %d: %lld", i, (long long)f->op[i].res);
+			ck_assert_int_eq(f->op[i].why, 0);
+			mrt_cancel(&f->op[i]); /* not in flight: nothing */
+		}
+	}
+	waits_close(f);
+	MRT_RETURN(self, 0);
+}
+
+START_TEST(every_wait_ends_with_ecanceled)
+{
+	itest_task(_i, waits_all_poll, sizeof(struct waits_all));
+}
+END_TEST
+
+ITEST_TASK(cancelling_what_is_not_in_flight_does_nothing, { struct mrt_op op; struct mrt_op never; })
+{
+	MRT_BEGIN(self);
+	mrt_cancel(&f->never);
+	ck_assert(!mrt_op_is_done(&f->never));
+	MRT_AWAIT(self, mrt_nop(&f->op));
+	mrt_cancel(&f->op);
+	ck_assert_int_eq(f->op.res, 0);
+	MRT_AWAIT(self, mrt_nop(&f->op));
+	ck_assert_int_eq(f->op.res, 0);
+	MRT_RETURN(self, 0);
+}
+
+/* ---- a result that is there wins ---- */
+
+ITEST_TASK(a_result_that_is_there_wins, { struct mrt_op recv; struct mrt_op pause; int fds[2]; char buf[8]; int round; })
+{
+	MRT_BEGIN(self);
+	itest_socketpair(f->fds);
+	for (f->round = 0; f->round < 100; f->round++) {
+		ck_assert_int_eq(write(f->fds[1], "data", 4), 4);
+		mrt_recv(&f->recv, f->fds[0], f->buf, sizeof(f->buf), 0);
+		if (f->round % 3 == 1)
+			mrt_flush();
+		else if (f->round % 3 == 2)
+			MRT_AWAIT(self, mrt_sleep(&f->pause, MRT_US(200)));
+		mrt_cancel(&f->recv);
+		MRT_AWAIT(self, &f->recv);
+		ck_assert_int_eq(f->recv.res, 4); /* else the bytes would be lost, or still be there */
+	}
+	close(f->fds[0]);
+	close(f->fds[1]);
+	MRT_RETURN(self, 0);
+}
+
+/* A peer that writes while we cancel: no byte is lost, none comes twice. */
+ITEST_TASK(no_byte_is_lost_between_cancel_and_data, {
+	struct mrt_op recv; struct mrt_op send; struct mrt_op *ops[2]; int fds[2]; char buf[8]; int round; int got; int sent; })
+{
+	MRT_BEGIN(self);
+	itest_socketpair(f->fds);
+	for (f->round = 0; f->round < 2000; f->round++) {
+		mrt_recv(&f->recv, f->fds[0], f->buf, 1, 0);
+		mrt_send(&f->send, f->fds[1], "x", 1, 0);
+		if (f->round % 2)
+			mrt_flush();
+		mrt_cancel(&f->recv);
+		f->ops[0] = &f->recv;
+		f->ops[1] = &f->send;
+		MRT_AWAIT_ALL(self, f->ops, 2);
+		ck_assert_int_eq(f->send.res, 1);
+		f->sent++;
+		if (f->recv.res == -ECANCELED)
+			MRT_AWAIT(self, mrt_recv(&f->recv, f->fds[0], f->buf, 1, 0));
+		ck_assert_int_eq(f->recv.res, 1);
+		f->got++;
+	}
+	ck_assert_int_eq(recv(f->fds[0], f->buf, 1, MSG_DONTWAIT), -1);
+	close(f->fds[0]);
+	close(f->fds[1]);
+	MRT_RETURN(self, 0);
+}
+
+/* ---- _exact and _all forms ---- */
+
+/*
+ * The first step of a receive has ended, but nobody has seen it, when the cancel comes: the kernel finds nothing to
+ * cancel, and the next step must not begin to wait.
+ */
+ITEST_TASK(a_cancel_between_two_steps_ends_the_op, {
+	struct mrt_op recv; struct mrt_op pause; int fds[2]; char buf[64]; int round; })
+{
+	MRT_BEGIN(self);
+	itest_socketpair(f->fds);
+	for (f->round = 0; f->round < 50; f->round++) {
+		ck_assert_int_eq(write(f->fds[1], "0123456789", 10), 10);
+		mrt_recv_exact(&f->recv, f->fds[0], f->buf, sizeof(f->buf));
+		switch (f->round % 3) {
+		case 0:
+			mrt_flush(); /* it completes inline */
+			break;
+		case 1:
+			break;
+		default:
+			MRT_AWAIT(self, mrt_sleep(&f->pause, MRT_US(500)));
+		}
+		mrt_cancel(&f->recv);
+		MRT_AWAIT(self, &f->recv);
+		ck_assert_int_eq(f->recv.res, 10);
+		ck_assert_int_eq(f->recv.why, -ECANCELED);
+		ck_assert_int_eq(memcmp(f->buf, "0123456789", 10), 0);
+	}
+	close(f->fds[0]);
+	close(f->fds[1]);
+	MRT_RETURN(self, 0);
+}
+
+#define BIG (4 << 20)
+
+ITEST_TASK(a_cancelled_send_all_says_how_far_it_came, { struct mrt_op send; struct mrt_op pause; int fds[2]; int round; })
+{
+	static char big[BIG], drain[65536];
+	ssize_t nr;
+	size_t total = 0;
+
+	MRT_BEGIN(self);
+	for (f->round = 0; f->round < 6; f->round++) {
+		itest_socketpair(f->fds);
+		mrt_send_all(&f->send, f->fds[0], big, BIG);
+		if (f->round % 3 == 0)
+			mrt_flush();
+		else
+			MRT_AWAIT(self, mrt_sleep(&f->pause, MRT_US(300) * (uint64_t)(f->round % 3)));
+		mrt_cancel(&f->send);
+		MRT_AWAIT(self, &f->send);
+		ck_assert_int_gt(f->send.res, 0);
+		ck_assert_int_lt(f->send.res, BIG);
+		ck_assert_int_eq(f->send.why, -ECANCELED);
+		for (total = 0; (nr = recv(f->fds[1], drain, sizeof(drain), MSG_DONTWAIT)) > 0;)
+			total += (size_t)nr;
+		ck_assert_uint_eq(total, (size_t)f->send.res);
+		close(f->fds[0]);
+		close(f->fds[1]);
+	}
+	MRT_RETURN(self, 0);
+}
+
+/* ---- cancel before the kernel has it: small rings ---- */
+
+#define SMALL_NR 200
+
+struct small {
+	struct mrt_op op[SMALL_NR];
+	struct mrt_op *ops[SMALL_NR];
+	int fds[2];
+	char buf[SMALL_NR];
+	int round;
+};
+
+static enum mrt_poll small_poll(struct mrt_task *self, void *frame)
+{
+	struct small *f = frame;
+	int i;
+
+	MRT_BEGIN(self);
+	itest_socketpair(f->fds);
+	for (f->round = 0; f->round < 30; f->round++) {
+		for (i = 0; i < SMALL_NR; i++)
+			f->ops[i] = mrt_recv(&f->op[i], f->fds[0], &f->buf[i], 1, 0);
+		for (i = f->round % 2 ? SMALL_NR - 1 : 0; i >= 0 && i < SMALL_NR; i += f->round % 2 ? -1 : 1)
+			mrt_cancel(&f->op[i]);
+		MRT_AWAIT_ALL(self, f->ops, SMALL_NR);
+		for (i = 0; i < SMALL_NR; i++)
+			ck_assert_int_eq(f->op[i].res, -ECANCELED);
+	}
+	close(f->fds[0]);
+	close(f->fds[1]);
+	MRT_RETURN(self, 0);
+}
+
+START_TEST(hundreds_of_cancels_on_a_ring_of_eight)
+{
+	struct mrt_runtime_opts opts = itest_opts(_i);
+	static struct small frame;
+	struct mrt_runtime *rt;
+
+	opts.sq_entries = 8;
+	opts.cq_entries = 16;
+	rt = itest_create(&opts);
+	ck_assert_int_eq(itest_run(rt, small_poll, &frame, sizeof(frame)), 0);
+	mrt_runtime_destroy(rt);
+}
+END_TEST
+
+/* ---- from a worker that does not own the ring ---- */
+
+#define NOMADS 64
+#define NOMAD_ROUNDS 30
+
+struct nomad_shared {
+	atomic_int migrated, cancelled, results;
+};
+
+struct nomad {
+	struct mrt_op recv, exact, sleep, pause, nop;
+	struct mrt_timer timer;
+	struct mrt_op *ops[4];
+	struct nomad_shared *shared;
+	int fds[2], fds2[2];
+	int round, started_on, i;
+	char buf[32], buf2[32];
+};
+
+/* Which worker are we on? By its thread: the public API has no other word for it. */
+static int here(void)
+{
+	return (int)gettid();
+}
+
+static enum mrt_poll nomad_poll(struct mrt_task *self, void *frame)
+{
+	struct nomad *n = frame;
+
+	MRT_BEGIN(self);
+	itest_socketpair(n->fds);
+	itest_socketpair(n->fds2);
+	for (n->round = 0; n->round < NOMAD_ROUNDS; n->round++) {
+		n->started_on = here();
+		mrt_recv(&n->recv, n->fds[0], n->buf, sizeof(n->buf), 0);
+		mrt_recv_exact(&n->exact, n->fds2[0], n->buf2, sizeof(n->buf2));
+		mrt_sleep(&n->sleep, UINT64_MAX);
+		if (n->round % 4 == 1)
+			mrt_deadline(&n->recv, &n->timer, MRT_MS(1 + n->round % 3));
+		if (n->round % 4 == 2)
+			ck_assert_int_eq(write(n->fds2[1], "abc", 3), 3);
+		/* be stolen */
+		for (n->i = 0; n->i < 200 && here() == n->started_on; n->i++) {
+			MRT_AWAIT(self, mrt_yield(&n->pause));
+			itest_spin(2000);
+		}
+		if (here() != n->started_on)
+			atomic_fetch_add(&n->shared->migrated, 1);
+		if (n->round % 3 == 0)
+			ck_assert_int_eq(write(n->fds[1], "xy", 2), 2); /* races with the cancel */
+		mrt_cancel(&n->recv);
+		mrt_cancel(&n->exact);
+		mrt_cancel(&n->sleep);
+		n->ops[0] = &n->recv;
+		n->ops[1] = &n->exact;
+		n->ops[2] = &n->sleep;
+		n->ops[3] = mrt_nop(&n->nop);
+		MRT_AWAIT_ALL(self, n->ops, 4);
+		ck_assert_int_eq(n->sleep.res, -ECANCELED);
+		ck_assert_int_eq(n->nop.res, 0);
+		if (n->recv.res >= 0) {
+			ck_assert_int_eq(n->recv.res, 2);
+			atomic_fetch_add(&n->shared->results, 1);
+		} else {
+			ck_assert(n->recv.res == -ECANCELED || (n->round % 4 == 1 && n->recv.res == -ETIMEDOUT));
+			atomic_fetch_add(&n->shared->cancelled, 1);
+			if (n->round % 3 == 0)
+				ck_assert_int_eq(read(n->fds[0], n->buf, 2), 2);
+		}
+		if (n->round % 4 == 2) {
+			ck_assert_int_eq(n->exact.res, 3);
+			ck_assert_int_eq(n->exact.why, -ECANCELED);
+		} else {
+			ck_assert_int_eq(n->exact.res, -ECANCELED);
+		}
+	}
+	close(n->fds[0]);
+	close(n->fds[1]);
+	close(n->fds2[0]);
+	close(n->fds2[1]);
+	MRT_RETURN(self, 0);
+}
+
+START_TEST(cancel_from_a_worker_that_does_not_own_the_ring)
+{
+	struct mrt_runtime *rt = itest_runtime(_i);
+	struct nomad_shared shared = { 0 };
+	struct nomad n = { .shared = &shared };
+	struct mrt_task *tasks[NOMADS];
+	int i;
+
+	for (i = 0; i < NOMADS; i++)
+		tasks[i] = itest_spawn(rt, nomad_poll, &n, sizeof(n));
+	for (i = 0; i < NOMADS; i++)
+		ck_assert_int_eq(itest_join(tasks[i]), 0);
+	ck_assert_int_gt(atomic_load(&shared.cancelled), 0);
+	if (mrt_runtime_workers_nr(rt) > 1)
+		ck_assert_msg(atomic_load(&shared.migrated) > NOMADS, "only %d of %d rounds migrated",
+			      atomic_load(&shared.migrated), NOMADS * NOMAD_ROUNDS);
+	mrt_runtime_destroy(rt);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("cancel");
+	TCase *tc = tcase_create("cancel");
+
+	itest_need_io_uring();
+	tcase_set_timeout(tc, ITEST_LIMIT_S);
+	tcase_add_loop_test(tc, every_wait_ends_with_ecanceled, 0, ITEST_KINDS_NR);
+	tcase_add_loop_test(tc, cancelling_what_is_not_in_flight_does_nothing, 0, ITEST_FLAVOURS_NR);
+	tcase_add_loop_test(tc, a_result_that_is_there_wins, 0, ITEST_KINDS_NR);
+	tcase_add_loop_test(tc, no_byte_is_lost_between_cancel_and_data, 0, ITEST_KINDS_NR);
+	tcase_add_loop_test(tc, a_cancel_between_two_steps_ends_the_op, 0, ITEST_KINDS_NR);
+	tcase_add_loop_test(tc, a_cancelled_send_all_says_how_far_it_came, 0, ITEST_KINDS_NR);
+	tcase_add_loop_test(tc, hundreds_of_cancels_on_a_ring_of_eight, 0, ITEST_KINDS_NR);
+	/* not current-thread: there is no other worker */
+	tcase_add_test(tc, cancel_from_a_worker_that_does_not_own_the_ring);
+	tcase_add_loop_test(tc, cancel_from_a_worker_that_does_not_own_the_ring, ITEST_FLOAT, ITEST_KINDS_NR);
+	suite_add_tcase(suite, tc);
+	return itest_main(suite);
+}

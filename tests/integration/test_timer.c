@@ -1,0 +1,238 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Sleeps: never early, late by microseconds, any number of them.
+ */
+#include <errno.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "itest.h"
+
+#define OVERSHOOTS 100
+
+/* ---- a 1 ms sleep overshoots by microseconds ---- */
+
+ITEST_CHILD(overshoot, { struct mrt_op op; uint64_t due; uint64_t late[OVERSHOOTS]; int i; })
+{
+	MRT_BEGIN(self);
+	for (f->i = 0; f->i < OVERSHOOTS; f->i++) {
+		f->due = mrt_now() + MRT_MS(1);
+		MRT_AWAIT(self, mrt_sleep_until(&f->op, f->due));
+		ck_assert_int_eq(f->op.res, 0);
+		f->late[f->i] = mrt_now() - f->due;
+		ck_assert_int_ge((int64_t)f->late[f->i], 0);
+	}
+	MRT_RETURN(self, 0);
+}
+
+START_TEST(a_millisecond_overshoots_by_microseconds)
+{
+	struct mrt_runtime *rt = itest_runtime(_i);
+	uint64_t median = UINT64_MAX;
+	int tries;
+
+	/* the machine may be shared */
+	for (tries = 0; tries < 5 && median >= MRT_US(500); tries++) {
+		struct overshoot f = { .i = 0 };
+
+		ck_assert_int_eq(itest_run(rt, overshoot_poll, &f, sizeof(f)), 0);
+		median = itest_quantile(f.late, OVERSHOOTS, 500);
+	}
+	printf("1 ms sleep, kind %d: median overshoot %llu us\n", _i, (unsigned long long)(median / 1000));
+	ck_assert_uint_lt(median, MRT_US(500));
+	mrt_runtime_destroy(rt);
+}
+END_TEST
+
+/* ---- never early ---- */
+
+#define RANDOM_TASKS 200
+#define RANDOM_SLEEPS 50
+
+struct random_sleeper {
+	struct mrt_op op;
+	uint64_t state, due;
+	int i;
+	atomic_int *early;
+};
+
+static uint64_t next_random(uint64_t *state)
+{
+	*state ^= *state << 13;
+	*state ^= *state >> 7;
+	*state ^= *state << 17;
+	return *state;
+}
+
+static enum mrt_poll random_sleeper_poll(struct mrt_task *self, void *frame)
+{
+	struct random_sleeper *f = frame;
+	uint64_t ns;
+
+	MRT_BEGIN(self);
+	for (f->i = 0; f->i < RANDOM_SLEEPS; f->i++) {
+		ns = next_random(&f->state) % (f->i % 3 == 0 ? MRT_MS(70) : MRT_MS(3));
+		f->due = mrt_now() + ns;
+		MRT_AWAIT(self, f->i % 2 ? mrt_sleep(&f->op, ns) : mrt_sleep_until(&f->op, f->due));
+		ck_assert_int_eq(f->op.res, 0);
+		if (mrt_now() < f->due)
+			atomic_fetch_add(f->early, 1);
+	}
+	MRT_RETURN(self, 0);
+}
+
+START_TEST(ten_thousand_random_sleeps_and_none_early)
+{
+	struct mrt_runtime *rt = itest_runtime(_i);
+	struct mrt_task *tasks[RANDOM_TASKS];
+	atomic_int early = 0;
+	int i;
+
+	for (i = 0; i < RANDOM_TASKS; i++) {
+		struct random_sleeper f = { .state = 88172645463325252u + (uint64_t)i * 7919, .early = &early };
+
+		tasks[i] = itest_spawn(rt, random_sleeper_poll, &f, sizeof(f));
+	}
+	for (i = 0; i < RANDOM_TASKS; i++)
+		ck_assert_int_eq(itest_join(tasks[i]), 0);
+	ck_assert_int_eq(atomic_load(&early), 0);
+	mrt_runtime_destroy(rt);
+}
+END_TEST
+
+/* ---- a hundred thousand at once ---- */
+
+struct crowd {
+	atomic_int started, fired, early;
+	atomic_ullong late_max;
+};
+
+struct one_sleep {
+	struct mrt_op op;
+	struct crowd *crowd;
+	uint64_t due;
+};
+
+static enum mrt_poll one_sleep_poll(struct mrt_task *self, void *frame)
+{
+	struct one_sleep *f = frame;
+	unsigned long long late, max;
+	uint64_t now;
+
+	MRT_BEGIN(self);
+	atomic_fetch_add_explicit(&f->crowd->started, 1, memory_order_relaxed);
+	MRT_AWAIT(self, mrt_sleep_until(&f->op, f->due));
+	now = mrt_now();
+	if (now < f->due)
+		atomic_fetch_add(&f->crowd->early, 1);
+	late = now - f->due;
+	max = atomic_load(&f->crowd->late_max);
+	while (late > max && !atomic_compare_exchange_weak(&f->crowd->late_max, &max, late))
+		continue;
+	atomic_fetch_add_explicit(&f->crowd->fired, 1, memory_order_relaxed);
+	MRT_RETURN(self, 0);
+}
+
+ITEST_CHILD(crowd_parent, { struct crowd *crowd; int nr; int i; struct mrt_op op; uint64_t base; })
+{
+	MRT_BEGIN(self);
+	f->base = mrt_now() + MRT_MS(ITEST_SANITIZED ? 1500 : 300);
+	for (f->i = 0; f->i < f->nr; f->i++) {
+		struct one_sleep child = { .crowd = f->crowd, .due = f->base + (uint64_t)f->i * 7919 % MRT_MS(700) };
+
+		ck_assert_int_eq(mrt_spawn(NULL, one_sleep_poll, &child, sizeof(child), NULL, NULL), 0);
+		if (f->i % 64 == 63)
+			MRT_AWAIT(self, mrt_yield(&f->op));
+	}
+	MRT_RETURN(self, 0);
+}
+
+START_TEST(a_hundred_thousand_sleepers_all_fire)
+{
+	struct mrt_runtime *rt = itest_runtime(_i);
+	struct crowd crowd = { 0 };
+	int nr = ITEST_SANITIZED ? 20000 : 100000;
+	struct crowd_parent f = { .crowd = &crowd, .nr = nr };
+
+	ck_assert_int_eq(itest_run(rt, crowd_parent_poll, &f, sizeof(f)), 0);
+	if (_i == ITEST_CURRENT) {
+		struct one_sleep last = { .crowd = &crowd, .due = mrt_now() + MRT_SEC(2) };
+
+		ck_assert_int_eq(itest_run(rt, one_sleep_poll, &last, sizeof(last)), 0);
+		nr++;
+	}
+	ITEST_WAIT(atomic_load(&crowd.fired) == nr, 20000);
+	ck_assert_int_eq(atomic_load(&crowd.early), 0);
+	printf("%d sleepers, kind %d: the latest was late by %llu us\n", nr, _i,
+	       (unsigned long long)atomic_load(&crowd.late_max) / 1000);
+	ck_assert_uint_eq(itest_stats(rt).timers, 0);
+	mrt_runtime_destroy(rt);
+}
+END_TEST
+
+/* ---- borders ---- */
+
+ITEST_TASK(the_longest_and_the_shortest_sleep, { struct mrt_op op; struct mrt_op other; struct mrt_op pause; struct mrt_op *ops[2]; size_t which; })
+{
+	MRT_BEGIN(self);
+	MRT_AWAIT(self, mrt_sleep(&f->op, 0));
+	ck_assert_int_eq(f->op.res, 0);
+	MRT_AWAIT(self, mrt_sleep_until(&f->op, 0));
+	MRT_AWAIT(self, mrt_sleep_until(&f->op, mrt_now() - 1));
+	MRT_AWAIT(self, mrt_sleep(&f->op, 1));
+	ck_assert_int_eq(f->op.res, 0);
+	f->ops[0] = mrt_sleep(&f->op, UINT64_MAX);
+	f->ops[1] = mrt_sleep(&f->other, MRT_MS(3));
+	MRT_AWAIT_ANY(self, f->ops, 2, f->which);
+	ck_assert_uint_eq(f->which, 1);
+	mrt_cancel(&f->op);
+	MRT_AWAIT(self, &f->op);
+	ck_assert_int_eq(f->op.res, -ECANCELED);
+	/* beyond what the wheel spans, and what ns can express */
+	f->ops[0] = mrt_sleep(&f->op, UINT64_MAX - 5);
+	f->ops[1] = mrt_sleep(&f->other, MRT_SEC(3600) * 24 * 365 * 4);
+	MRT_AWAIT(self, mrt_sleep(&f->pause, MRT_MS(2)));
+	ck_assert(!mrt_op_is_done(&f->op) && !mrt_op_is_done(&f->other));
+	mrt_cancel(&f->op);
+	mrt_cancel(&f->other);
+	MRT_AWAIT_ALL(self, f->ops, 2);
+	ck_assert_int_eq(f->op.res, -ECANCELED);
+	ck_assert_int_eq(f->other.res, -ECANCELED);
+	MRT_RETURN(self, 0);
+}
+
+/* A cancelled sleep that was the earliest delays nobody, and a later, earlier one is not overslept. */
+ITEST_TASK(an_earlier_sleep_started_later_fires_first, { struct mrt_op a; struct mrt_op b; uint64_t start; int i; })
+{
+	MRT_BEGIN(self);
+	for (f->i = 0; f->i < 50; f->i++) {
+		f->start = mrt_now();
+		mrt_sleep(&f->a, MRT_SEC(20));
+		MRT_AWAIT(self, mrt_sleep(&f->b, MRT_US(300)));
+		ck_assert(!mrt_op_is_done(&f->a));
+		ck_assert_uint_lt(mrt_now() - f->start, MRT_SEC(10));
+		mrt_cancel(&f->a);
+		MRT_AWAIT(self, &f->a);
+	}
+	MRT_RETURN(self, 0);
+}
+
+int main(void)
+{
+	Suite *suite = suite_create("timer");
+	TCase *tc = tcase_create("timer");
+
+	itest_need_io_uring();
+	tcase_set_timeout(tc, ITEST_LIMIT_S);
+	tcase_add_loop_test(tc, a_millisecond_overshoots_by_microseconds, 0, ITEST_CURRENT + 1);
+	tcase_add_test(tc, ten_thousand_random_sleeps_and_none_early);
+	tcase_add_loop_test(tc, ten_thousand_random_sleeps_and_none_early, ITEST_FLOAT, ITEST_FLOAT + 1);
+	tcase_add_loop_test(tc, a_hundred_thousand_sleepers_all_fire, 0, ITEST_FLAVOURS_NR);
+	tcase_add_loop_test(tc, the_longest_and_the_shortest_sleep, 0, ITEST_FLAVOURS_NR);
+	tcase_add_loop_test(tc, an_earlier_sleep_started_later_fires_first, 0, ITEST_FLAVOURS_NR);
+	suite_add_tcase(suite, tc);
+	return itest_main(suite);
+}
