@@ -679,13 +679,9 @@ static void report_holdups(struct mrt_runtime *rt)
 static int stop_current_thread(struct mrt_runtime *rt, uint64_t deadline_ns)
 {
 	struct mrt__worker *w = rt->sched.workers[0];
-	int err;
 
 	if (rt->stopped)
 		return 0;
-	err = claim(rt);
-	if (err)
-		return err;
 	if (!drive(rt, NULL, deadline_ns)) {
 		report_holdups(rt);
 		return -ETIMEDOUT;
@@ -708,6 +704,11 @@ int mrt_runtime_shutdown_wait(struct mrt_runtime *rt, uint64_t timeout_ns)
 		return -ECHILD;
 	if (mrt__worker_self)
 		return -EDEADLK;
+	if (rt->sched.current_thread && !rt->stopped) {
+		err = claim(rt); /* a refused call closes nothing */
+		if (err)
+			return err;
+	}
 	deadline_ns = mrt__clock_add(mrt__clock_now(), timeout_ns);
 	mrt__sched_close(&rt->sched);
 	mrt__pool_shutdown(rt->sched.pool);

@@ -161,7 +161,8 @@ struct mrt__worker *mrt__op_begin(struct mrt__op *op, enum mrt__op_kind kind, un
 	op->why = 0;
 	op->state = MRT__OP_INFLIGHT;
 	op->kind = (uint8_t)kind;
-	op->flags = (uint16_t)flags;
+	op->flags = 0;
+	mrt__op_set_mode(op, flags);
 	op->task = t;
 	op->rflags = 0;
 	/* relaxed: nobody else knows the op yet */
@@ -199,7 +200,7 @@ static int32_t extra_fd(const struct mrt__op *op)
 /* Give an op to the ring if a credit and an SQE are there. */
 static bool try_stage(struct mrt__worker *w, struct mrt__op *op)
 {
-	bool credit = op->flags & MRT__OPF_CREDIT;
+	bool credit = mrt__op_mode(op) & MRT__OPF_CREDIT;
 
 	if (mrt__unlikely(credit && w->credits == 0)) {
 		mrt__stat_add(&w->stats->credit_waits, 1);
@@ -218,7 +219,7 @@ static bool try_stage(struct mrt__worker *w, struct mrt__op *op)
 
 struct mrt_op *mrt__op_submit(struct mrt__worker *w, struct mrt__op *op)
 {
-	op->flags |= MRT__OPF_RING;
+	mrt__op_set_mode(op, MRT__OPF_RING);
 	op->ring = w->index;
 	/* FIFO among those that wait for credits; what needs none passes them by */
 	if (mrt__unlikely(w->queued_head && op->flags & MRT__OPF_CREDIT) || mrt__unlikely(!try_stage(w, op)))
@@ -285,7 +286,7 @@ static bool advance_all(struct mrt__op *op, int32_t res)
 /* Errors that are the runtime's to deal with, not the task's. @return true: tried again */
 static bool retry_error(struct mrt__worker *w, struct mrt__op *op, int32_t res)
 {
-	if (op->rflags & MRT__OPR_RETRIED || !(op->flags & MRT__OPF_RETRY))
+	if (op->rflags & MRT__OPR_RETRIED || !(mrt__op_mode(op) & MRT__OPF_RETRY))
 		return false;
 	if (res != -EAGAIN && res != -EINTR)
 		return false;
@@ -305,17 +306,17 @@ bool mrt__op_step(struct mrt__worker *w, struct mrt__op *op, int32_t res)
 
 	mrt__assert(op->state == MRT__OP_INFLIGHT && !(op->rflags & MRT__OPR_TERMINAL));
 	w->inflight--;
-	w->credits += !!(op->flags & MRT__OPF_CREDIT);
+	w->credits += !!(mrt__op_mode(op) & MRT__OPF_CREDIT);
 	mark_written(op, res);
 	if (mrt__unlikely(res < 0)) {
 		if (retry_error(w, op, res))
 			return false;
-		if (op->flags & MRT__OPF_ALL && op->raw > 0) {
+		if (mrt__op_mode(op) & MRT__OPF_ALL && op->raw > 0) {
 			op->rflags |= MRT__OPR_PARTIAL;
 			op->io.len = (uint32_t)-res;
 			raw = op->raw;
 		}
-	} else if (mrt__unlikely(op->flags & MRT__OPF_ALL)) {
+	} else if (mrt__unlikely(mrt__op_mode(op) & MRT__OPF_ALL)) {
 		bool more = advance_all(op, res);
 
 		/* A cancel that found this step completed would not find the next: it is staged before it. */
@@ -477,7 +478,7 @@ void mrt__op_cancel_on_owner(struct mrt__worker *w, struct mrt__op *op)
 
 		mrt__assert(found);
 		op->rflags |= MRT__OPR_TERMINAL;
-		if (op->flags & MRT__OPF_ALL && op->raw > 0) {
+		if (mrt__op_mode(op) & MRT__OPF_ALL && op->raw > 0) {
 			op->rflags |= MRT__OPR_PARTIAL;
 			op->io.len = ECANCELED;
 			mrt__op_finish(op, op->raw);

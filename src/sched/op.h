@@ -9,7 +9,7 @@
  *	res, why, state  holder; while a cancel message is under way `res` is the ring owner's mailbox link
  *	kind, flags      holder (set at start, before anybody else can see the op)
  *	next, pprev      holder: the task's list of ops in flight
- *	task             set at start, read by the completer
+ *	task, mode       set at start, read by the completer and the ring owner
  *	raw              while in flight: the ring owner's (bytes moved so far; splice: fd_in); then the completer's result
  *	done_next        completer: link of the task's done stack; before that the ring owner's queue of ops not yet staged
  *	ring, rflags     ring owner
@@ -61,21 +61,26 @@ enum mrt__op_kind {
 	MRT__OP_KINDS_NR
 };
 
-/* flags: the holder's, and read by the completer where set at start */
+/*
+ * flags: the holder's. The upper half is const from the start, and its copy in `mode` is what others read: the holder
+ * may be changing the lower half at the same moment.
+ */
 #define MRT__OPF_AWAITED (1u << 0)      /* the current await counts it */
 #define MRT__OPF_CANCELLED (1u << 1)    /* cancel was asked for */
 #define MRT__OPF_TIMEDOUT (1u << 2)     /* ... by its deadline */
-#define MRT__OPF_SHIELDED (1u << 3)     /* an abort leaves it alone */
 #define MRT__OPF_DEADLINE (1u << 4)     /* has one: the next op in the task's list */
 #define MRT__OPF_HELD (1u << 5)         /* finished, but its deadline has fired and not been popped */
 #define MRT__OPF_MSG (1u << 6)          /* a cancel message was sent */
-#define MRT__OPF_RING (1u << 7)         /* goes through a ring: io is valid */
+
 #define MRT__OPF_ALL (1u << 8)          /* _all, _exact: go on after a short result */
 #define MRT__OPF_CREDIT (1u << 9)       /* ends by itself: takes a credit */
 #define MRT__OPF_OPENS_FD (1u << 10)    /* the result is a descriptor, to be closed if nobody takes it */
 #define MRT__OPF_OWNS_MEM (1u << 11)    /* io.addr was malloc'ed for it (a path) */
 #define MRT__OPF_WAIT (1u << 12)        /* wait is valid */
 #define MRT__OPF_RETRY (1u << 13)       /* -EAGAIN may be tried again through io-wq (files, not NOWAIT) */
+#define MRT__OPF_SHIELDED (1u << 14)    /* an abort leaves it alone */
+#define MRT__OPF_RING (1u << 15)        /* goes through a ring: io is valid */
+#define MRT__OPF_MODE_SHIFT 8
 
 /* rflags: the ring owner's */
 #define MRT__OPR_TERMINAL (1u << 0)     /* finished: a cancel message that comes now finds nothing to do */
@@ -129,7 +134,7 @@ struct __attribute__((may_alias)) mrt__op {
 	int64_t raw;
 	uint16_t ring;
 	uint8_t rflags;                 /* MRT__OPR_* */
-	uint8_t pad;
+	uint8_t mode;                   /* upper half of flags */
 	atomic_uint msg;                /* enum mrt__op_msg */
 	union {
 		struct mrt__ring_args io;
@@ -145,6 +150,19 @@ _Static_assert(offsetof(struct mrt__op, why) == offsetof(struct mrt_op, why), "v
 static inline struct mrt__op *mrt__op_of(struct mrt_op *op)
 {
 	return (struct mrt__op *)(void *)op;
+}
+
+/* The constant flags, as anybody may read them who has seen the op. */
+static inline unsigned mrt__op_mode(const struct mrt__op *op)
+{
+	return (unsigned)op->mode << MRT__OPF_MODE_SHIFT;
+}
+
+/* Set constant flags. @thread the starter, before anybody else can see the op */
+static inline void mrt__op_set_mode(struct mrt__op *op, unsigned flags)
+{
+	op->flags = (uint16_t)(op->flags | flags);
+	op->mode = (uint8_t)(op->flags >> MRT__OPF_MODE_SHIFT);
 }
 
 static inline struct mrt_op *mrt__op_public(struct mrt__op *op)

@@ -66,7 +66,8 @@ struct mrt__sched {
 	atomic_uint spread_next;        /* where MRT_SPAWN_SPREAD begins to look */
 	atomic_bool closing;            /* no new tasks; all are aborted. Set once */
 	atomic_bool stopping;           /* all tasks have ended: workers leave. Set once */
-	atomic_uint aborted_heaps;      /* closing: heaps whose tasks were aborted */
+	atomic_uint aborted_heaps;      /* closing: tickets for the outside heaps that are to be walked */
+	atomic_uint walked_heaps;       /* closing: outside heaps walked; all of them: nothing comes from outside any more */
 };
 
 /* Say something through the log callback; no newline. @thread any */

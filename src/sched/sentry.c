@@ -30,15 +30,22 @@ static unsigned sentry_get(struct mrt__sched *s)
 	return atomic_load_explicit(&s->sentry, memory_order_seq_cst);
 }
 
-/* What the sentry compares with at its first look. */
-static void note_polls(struct mrt__worker *w, uint64_t now)
+/*
+ * Is v in the same poll as when somebody looked before, at least half a period ago? The notes are v's, not the looker's:
+ * sleepers take turns at being the sentry.
+ */
+static bool is_stuck(struct mrt__worker *v, uint64_t now)
 {
-	struct mrt__sched *s = w->sched;
-	unsigned i;
+	uint64_t polls = mrt__stat_get(&v->stats->polls);
 
-	for (i = 0; i < s->workers_nr; i++)
-		w->seen_polls[i] = mrt__stat_get(&s->workers[i]->stats->polls);
-	w->seen_ns = now;
+	/* relaxed: notes; two who look at once may take v for stuck that is not, which harms nobody */
+	if (polls != atomic_load_explicit(&v->seen_polls, memory_order_relaxed)) {
+		atomic_store_explicit(&v->seen_polls, polls, memory_order_relaxed);
+		atomic_store_explicit(&v->seen_ns, now, memory_order_relaxed);
+		return false;
+	}
+	return mrt__stat_get(&v->stats->poll_fn) != 0 &&
+	       atomic_load_explicit(&v->seen_ns, memory_order_relaxed) + MRT__SENTRY_NS / 2 <= now;
 }
 
 static void start_timer(struct mrt__worker *w)
@@ -83,22 +90,7 @@ void mrt__sentry_on_park(struct mrt__worker *w)
 
 	if (s->workers_nr == 1 || sentry_get(s) || mrt__idle_unparked_nr(&s->idle) == 0)
 		return;
-	if (try_appoint(w))
-		note_polls(w, w->parked_ns);
-}
-
-void mrt__sentry_on_work(struct mrt__worker *w)
-{
-	struct mrt__sched *s = w->sched;
-	int sleeper;
-
-	if (sentry_get(s) == w->index + 1u)
-		(void)try_resign(w); /* its timer stops itself when it next goes off */
-	if (sentry_get(s))
-		return;
-	sleeper = mrt__idle_peek_sleeper(&s->idle, (int)w->index);
-	if (sleeper >= 0)
-		(void)try_appoint(s->workers[sleeper]); /* somebody else may have been quicker */
+	(void)try_appoint(w); /* somebody else may have been quicker */
 }
 
 /* Take what another thread may take from a worker that is stuck. */
@@ -134,7 +126,7 @@ static unsigned look(struct mrt__worker *w, uint64_t now)
 
 	for (i = 0; i < s->workers_nr; i++) {
 		struct mrt__worker *v = s->workers[i];
-		uint64_t polls, next;
+		uint64_t next;
 
 		if (v == w)
 			continue;
@@ -142,14 +134,43 @@ static unsigned look(struct mrt__worker *w, uint64_t now)
 		next = atomic_load_explicit(&v->wheel_next, memory_order_relaxed);
 		if (next != UINT64_MAX && next + MRT__SENTRY_GRACE_NS <= now)
 			total += mrt__worker_fire(w, v, now, mrt__runq_room(&w->runq));
-		polls = mrt__stat_get(&v->stats->polls);
-		if (polls == w->seen_polls[i] && mrt__stat_get(&v->stats->poll_fn) != 0 &&
-		    now - w->seen_ns >= MRT__SENTRY_NS / 2)
+		if (is_stuck(v, now))
 			total += rescue(w, v);
 	}
-	note_polls(w, now);
 	mrt__stat_add(&w->stats->rescued, total);
 	return total;
+}
+
+/*
+ * The sentry is about to hand its watch over. Each hand-over sets a timer anew, so where they follow each other fast
+ * none would ever go off: it looks once more, unless somebody has just done so.
+ */
+static void look_if_due(struct mrt__worker *w)
+{
+	struct mrt__sched *s = w->sched;
+
+	/* relaxed: a hint, as in mrt__sentry_on_event_turn() */
+	if (atomic_load_explicit(&s->sentry_ns, memory_order_relaxed) + MRT__SENTRY_NS / 4 > w->parked_ns)
+		return;
+	atomic_store_explicit(&s->sentry_ns, w->parked_ns, memory_order_relaxed);
+	if (look(w, w->parked_ns) > 0)
+		mrt__sched_notify(s); /* behind the task that it woke for */
+}
+
+void mrt__sentry_on_work(struct mrt__worker *w)
+{
+	struct mrt__sched *s = w->sched;
+	int sleeper;
+
+	if (sentry_get(s) == w->index + 1u) {
+		look_if_due(w);
+		(void)try_resign(w); /* its timer stops itself when it next goes off */
+	}
+	if (sentry_get(s))
+		return;
+	sleeper = mrt__idle_peek_sleeper(&s->idle, (int)w->index);
+	if (sleeper >= 0)
+		(void)try_appoint(s->workers[sleeper]); /* somebody else may have been quicker */
 }
 
 void mrt__sentry_on_timer(struct mrt__worker *w)

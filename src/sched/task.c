@@ -60,6 +60,8 @@ static bool charge(struct mrt_task *t, int32_t offset)
 {
 	struct mrt__worker *w = mrt__worker_self;
 
+	if (mrt__unlikely(!w))
+		mrt__bug("a task went on in a child after fork; call exec or _exit there");
 	if (mrt__unlikely(t->flags & MRT__TASKF_YIELD)) {
 		t->flags &= ~MRT__TASKF_YIELD;
 		mrt__stat_add(&w->stats->yields, 1);
@@ -395,37 +397,57 @@ static struct mrt__outside *outside_of_thread(struct mrt__sched *s)
 	return &s->outside[mine - 1];
 }
 
+/* From the outside heap `out`, whose lock is held on success: the caller drops it when the cell's word is set. */
+static int alloc_outside(struct mrt__sched *s, struct mrt__outside *out, size_t bytes, uint64_t *ret_id,
+			 struct mrt_task **ret_task)
+{
+	struct mrt_task *t = NULL;
+	int err;
+
+	pthread_mutex_lock(&out->lock);
+	/* [SCHED.closing.outside] by the lock's order: not set here means that the walk of this heap is still to come,
+	 * and finds the task; pairs with mrt__worker_abort_all(). After it nothing may come: nobody might be left to run
+	 * it. */
+	err = atomic_load_explicit(&s->closing, memory_order_relaxed) ? -ESHUTDOWN : 0;
+	if (!err) {
+		t = mrt__heap_alloc(&out->heap, bytes);
+		err = t ? 0 : -ENOMEM;
+	}
+	if (err) {
+		pthread_mutex_unlock(&out->lock);
+		return err;
+	}
+	*ret_id = (uint64_t)(0x8000 + (out - s->outside)) << 48 | ++out->ids;
+	mrt__stat_add(&out->spawns, 1);
+	*ret_task = t;
+	return 0;
+}
+
 /*
  * Memory and a number for a task. Numbers: the allocator's index in the top 16 bits, so that nobody shares a counter.
- *
- * The close is looked at again under the owner's eyes (its own heap, or the outside heap's lock), after the cell's word
- * is set by the caller: see mrt__worker_abort_all() for why no task slips through.
+ * See mrt__worker_abort_all() for why no task slips through a close.
  */
-static struct mrt_task *alloc_task(struct mrt__sched *s, struct mrt__worker *w, size_t bytes, uint64_t *ret_id,
-				   struct mrt__outside **ret_outside)
+static int alloc_task(struct mrt__sched *s, struct mrt__worker *w, size_t bytes, uint64_t *ret_id,
+		      struct mrt__outside **ret_outside, struct mrt_task **ret_task)
 {
-	struct mrt__outside *out;
 	struct mrt_task *t;
 
 	*ret_outside = NULL;
-	if (w) {
-		*ret_id = ((uint64_t)w->index + 1) << 48 | ++w->ids;
-		t = mrt__heap_alloc(&w->heap, bytes);
-		if (t)
-			mrt__stat_add(&w->stats->spawns, 1);
-		return t;
+	if (!w) {
+		struct mrt__outside *out = outside_of_thread(s);
+		int err = alloc_outside(s, out, bytes, ret_id, ret_task);
+
+		if (!err)
+			*ret_outside = out;
+		return err;
 	}
-	out = outside_of_thread(s);
-	pthread_mutex_lock(&out->lock);
-	*ret_id = (uint64_t)(0x8000 + (out - s->outside)) << 48 | ++out->ids;
-	t = mrt__heap_alloc(&out->heap, bytes);
-	if (t) {
-		mrt__stat_add(&out->spawns, 1);
-		*ret_outside = out;
-	} else {
-		pthread_mutex_unlock(&out->lock);
-	}
-	return t;
+	*ret_id = ((uint64_t)w->index + 1) << 48 | ++w->ids;
+	t = mrt__heap_alloc(&w->heap, bytes);
+	if (!t)
+		return -ENOMEM;
+	mrt__stat_add(&w->stats->spawns, 1);
+	*ret_task = t;
+	return 0;
 }
 
 static void fill_frame(struct mrt_task *t, const struct mrt__spawn *sp, size_t frame_bytes)
@@ -482,9 +504,9 @@ int mrt__task_spawn(struct mrt__sched *s, const struct mrt__spawn *sp, struct mr
 	bytes = sizeof(*t) + mrt__task_frame_room(frame_bytes);
 	if (sp->on_end)
 		bytes += sizeof(struct mrt__task_trailer) + sp->trailer_bytes;
-	t = alloc_task(s, w, bytes, &id, &out);
-	if (!t)
-		return -ENOMEM;
+	err = alloc_task(s, w, bytes, &id, &out, &t);
+	if (err)
+		return err;
 	t->id = id;
 	init_task(t, s, w, sp, &opts, frame_bytes, ret_task != NULL);
 	/* [TASK.word.spawn] the first holder sees the whole task: through the queue's own order */

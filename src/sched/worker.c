@@ -41,11 +41,6 @@ int mrt__worker_create(const struct mrt__worker_opts *opts, struct mrt__worker *
 	if (!w)
 		return -ENOMEM;
 	memset(w, 0, sizeof(*w));
-	w->seen_polls = calloc(opts->sched->workers_nr, sizeof(*w->seen_polls));
-	if (!w->seen_polls) {
-		free(w);
-		return -ENOMEM;
-	}
 	w->sched = opts->sched;
 	w->ring = opts->ring;
 	w->index = (uint16_t)opts->index;
@@ -73,7 +68,6 @@ void mrt__worker_destroy(struct mrt__worker *w)
 	if (!w)
 		return;
 	mrt__heap_fini(&w->heap);
-	free(w->seen_polls);
 	free(w);
 }
 
@@ -370,9 +364,9 @@ static unsigned refill(struct mrt__worker *w, uint64_t now)
 		if (source_waits(w, s, now))
 			waiting[nr++] = s;
 	}
-	w->turn_first++;
 	if (nr == 0)
 		return 0;
+	w->turn_first = waiting[0] + 1; /* behind the one that is first now; those that do not wait take no turn */
 	part = mrt__max(room / nr, 1u);
 	for (pass = 0; pass < 2; pass++) {
 		for (i = 0; i < nr && total < room; i++) {
@@ -664,7 +658,11 @@ static bool may_stop(struct mrt__sched *s)
 {
 	unsigned i;
 
-	if (!atomic_load_explicit(&s->closing, memory_order_acquire) || mrt__sched_tasks_alive(s) > 0)
+	if (!atomic_load_explicit(&s->closing, memory_order_acquire))
+		return false;
+	/* [SCHED.walked.pub] before that a spawn from outside may be on its way, and the count be zero but for a moment */
+	if (atomic_load_explicit(&s->walked_heaps, memory_order_acquire) < MRT__OUTSIDE_HEAPS_NR ||
+	    mrt__sched_tasks_alive(s) > 0)
 		return false;
 	/* relaxed: set once; the wakes below order it */
 	if (!atomic_exchange_explicit(&s->stopping, true, memory_order_acq_rel))
@@ -718,6 +716,15 @@ static void left_idle(struct mrt__worker *w)
 	w->parked_ns = now;
 }
 
+/*
+ * Does an op wait for an SQE alone? The kernel took nothing when the turn sent queued ops, and may take what is staged
+ * when it is asked to wait: then nothing would come by to stage the rest. (Without a credit, a completion will.)
+ */
+static bool has_submittable(const struct mrt__worker *w)
+{
+	return w->queued_head && (w->credits > 0 || !(mrt__op_mode(w->queued_head) & MRT__OPF_CREDIT));
+}
+
 bool mrt__worker_park_begin(struct mrt__worker *w, uint64_t *ret_timeout_ns)
 {
 	struct mrt__sched *s = w->sched;
@@ -744,6 +751,8 @@ bool mrt__worker_park_begin(struct mrt__worker *w, uint64_t *ret_timeout_ns)
 	/* relaxed: ours; a sentry that takes timers out only makes it later */
 	next = atomic_load_explicit(&w->wheel_next, memory_order_relaxed);
 	*ret_timeout_ns = next == UINT64_MAX ? UINT64_MAX : next > now ? next - now : 0;
+	if (mrt__unlikely(has_submittable(w)))
+		*ret_timeout_ns = 0;
 	return true;
 }
 
@@ -774,7 +783,7 @@ static void abort_cell(void *cell, void *ctx)
 /*
  * No task slips through: a worker's own heap is walked by its owner, who spawns nothing after it has seen the close; an
  * outside heap under the lock that its spawners hold while they set the task's word, and whoever comes later sees the
- * close by that lock's order and aborts its own task.
+ * close by that lock's order and is refused.
  */
 void mrt__worker_abort_all(struct mrt__worker *w)
 {
@@ -791,5 +800,7 @@ void mrt__worker_abort_all(struct mrt__worker *w)
 		pthread_mutex_lock(&s->outside[i].lock);
 		mrt__heap_walk(&s->outside[i].heap, abort_cell, NULL);
 		pthread_mutex_unlock(&s->outside[i].lock);
+		/* [SCHED.walked.pub] what was spawned there is counted; pairs with may_stop() */
+		atomic_fetch_add_explicit(&s->walked_heaps, 1, memory_order_release);
 	}
 }

@@ -55,8 +55,6 @@ struct mrt__worker {
 	uint64_t tune_polls;
 	double tune_mean_ns;            /* mean poll time, exponentially weighted; 0: none yet */
 	uint64_t parked_ns;             /* when the last park ended, for busy_ns */
-	uint64_t *seen_polls;           /* [workers_nr] as sentry: their poll counts at the last look */
-	uint64_t seen_ns;               /* when that was */
 	bool heap_aborted;              /* closing: our tasks were aborted */
 
 	struct mrt__heap heap;
@@ -71,6 +69,8 @@ struct mrt__worker {
 	atomic_uint inbox_nr;
 	atomic_bool report;             /* asked to say what its tasks wait for; it clears it */
 	atomic_bool sentry_armed;       /* the ring's sentry timer runs */
+	_Atomic uint64_t seen_polls;    /* whoever looked as sentry: our poll count then, */
+	_Atomic uint64_t seen_ns;       /* and when it was seen first */
 
 	/* the wheel; lock: owner's insert, cancel, advance; any worker's cancel; the sentry by try-lock */
 	mrt__cache_aligned struct mrt__lock wheel_lock;

@@ -191,8 +191,8 @@ ITEST_CHILD(busy, { struct mrt_op op; struct mrt_op nop; struct mrt_op *ops[2]; 
 		f->ops[0] = mrt_sleep(&f->op, MRT_US(20));
 		f->ops[1] = mrt_nop(&f->nop);
 		MRT_AWAIT_ALL(self, f->ops, 2);
-		ck_assert_int_eq(f->op.res, 0);
-		ck_assert_int_eq(f->nop.res, 0);
+		if (f->op.res || f->nop.res)
+			MRT_RETURN(self, -1);
 		f->rounds++;
 	}
 	MRT_RETURN(self, (int64_t)f->rounds);

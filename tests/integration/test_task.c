@@ -587,9 +587,9 @@ ITEST_TASK(join_wait_on_a_worker_is_refused, { struct mrt_oneshot until; struct 
 	f->task = spawn_waiter(&f->until);
 	ck_assert_int_eq(mrt_task_join_wait(f->task, &result), -EDEADLK);
 	ck_assert_int_eq(result, 3);
-	mrt_detach(f->task);
 	ck_assert_int_eq(mrt_oneshot_send(&f->until, 0), 0);
-	MRT_RETURN(self, 0);
+	MRT_AWAIT(self, mrt_join(&f->op, f->task));
+	MRT_RETURN(self, f->op.res);
 }
 
 /* ---- budget and yields ---- */
