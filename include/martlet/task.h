@@ -175,7 +175,7 @@ MRT_API const char *mrt_task_name(const struct mrt_task *task, char *buf, size_t
  * Give others a turn: completes after the ring was driven once and the tasks before it have run.
  *
  * @thread  the running task's worker
- * @result  0
+ * @result  0; -ECANCELED in an aborted task, which yields all the same
  * @return op
  */
 MRT_API struct mrt_op *mrt_yield(struct mrt_op *op);

@@ -124,7 +124,7 @@ static struct mrt__op *pool_take(struct mrt__pool *pool, bool shielded_too)
 
 	for (op = pool->head; op; op = next) {
 		next = op->wait.next;
-		if (mrt__op_mode(op) & MRT__OPF_SHIELDED && !shielded_too)
+		if (op->flags & MRT__OPF_SHIELDED && !shielded_too)
 			continue;
 		pool_remove(pool, op);
 		*end = op;

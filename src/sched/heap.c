@@ -259,8 +259,10 @@ void mrt__heap_fini(struct mrt__heap *heap)
 static void *alloc_large(struct mrt__heap *heap, size_t bytes)
 {
 	size_t map_bytes = (bytes + MRT__SLAB_HEADER_BYTES + 4095) & ~(size_t)4095;
-	struct mrt__slab *slab = map_aligned(map_bytes);
+	struct mrt__slab *slab;
 
+	(void)take_remote(heap); /* large cells that others freed are unmapped here, or never */
+	slab = map_aligned(map_bytes);
 	if (!slab)
 		return NULL;
 	slab->map_bytes = map_bytes;

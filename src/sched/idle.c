@@ -207,8 +207,8 @@ bool mrt__idle_is_parked(const struct mrt__idle *idle, unsigned w)
 
 unsigned mrt__idle_unparked_nr(const struct mrt__idle *idle)
 {
-	/* relaxed: a figure */
-	return unparked_of(atomic_load_explicit(&idle->word, memory_order_relaxed));
+	/* [IDLE.word.sentry] seq_cst: the sentry decides by it whether to resign; pairs with the counts' changes */
+	return unparked_of(atomic_load_explicit(&idle->word, memory_order_seq_cst));
 }
 
 unsigned mrt__idle_searching_nr(const struct mrt__idle *idle)
@@ -227,6 +227,24 @@ int mrt__idle_peek_sleeper(struct mrt__idle *idle, int except)
 		if ((int)idle->sleepers[pos - 1] != except)
 			w = idle->sleepers[pos - 1];
 	}
+	mrt__unlock(&idle->lock);
+	return w;
+}
+
+int mrt__idle_appoint(struct mrt__idle *idle, int except, atomic_uint *post)
+{
+	unsigned pos, none = 0;
+	int w = -1;
+
+	mrt__lock(&idle->lock);
+	for (pos = idle->sleepers_nr; pos > 0 && w < 0; pos--) {
+		if ((int)idle->sleepers[pos - 1] != except)
+			w = idle->sleepers[pos - 1];
+	}
+	/* [SENTRY.dekker] under the lock, so that whoever is appointed is still asleep, and sees it when it wakes */
+	if (w >= 0 && !atomic_compare_exchange_strong_explicit(post, &none, (unsigned)w + 1, memory_order_seq_cst,
+							       memory_order_seq_cst))
+		w = -1;
 	mrt__unlock(&idle->lock);
 	return w;
 }

@@ -138,6 +138,15 @@ unsigned mrt__idle_searching_nr(const struct mrt__idle *idle);
  */
 int mrt__idle_peek_sleeper(struct mrt__idle *idle, int except);
 
+/**
+ * Put a sleeper, other than `except`, into an office that is free: *post becomes its index + 1 if it was 0. It cannot
+ * stop sleeping in between.
+ *
+ * @thread  any
+ * @return  the worker, or -1: nobody sleeps, or the office was taken
+ */
+int mrt__idle_appoint(struct mrt__idle *idle, int except, atomic_uint *post);
+
 /* Check the invariants under the lock; say what is wrong to why (or NULL). @thread any */
 bool mrt__idle_check(struct mrt__idle *idle, FILE *why);
 

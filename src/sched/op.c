@@ -101,6 +101,7 @@ struct mrt_op *mrt__op_refuse(struct mrt_op *pub, enum mrt__op_kind kind, int64_
 	check_startable(op, kind);
 	op->kind = (uint8_t)kind;
 	op->flags = 0;
+	op->hflags = 0;
 	op->why = 0;
 	set_done(op, mrt__sched_is_forked() ? -ECHILD : res);
 	return pub;
@@ -161,8 +162,8 @@ struct mrt__worker *mrt__op_begin(struct mrt__op *op, enum mrt__op_kind kind, un
 	op->why = 0;
 	op->state = MRT__OP_INFLIGHT;
 	op->kind = (uint8_t)kind;
-	op->flags = 0;
-	mrt__op_set_mode(op, flags);
+	op->flags = (uint16_t)flags;
+	op->hflags = 0;
 	op->task = t;
 	op->rflags = 0;
 	/* relaxed: nobody else knows the op yet */
@@ -200,7 +201,7 @@ static int32_t extra_fd(const struct mrt__op *op)
 /* Give an op to the ring if a credit and an SQE are there. */
 static bool try_stage(struct mrt__worker *w, struct mrt__op *op)
 {
-	bool credit = mrt__op_mode(op) & MRT__OPF_CREDIT;
+	bool credit = op->flags & MRT__OPF_CREDIT;
 
 	if (mrt__unlikely(credit && w->credits == 0)) {
 		mrt__stat_add(&w->stats->credit_waits, 1);
@@ -219,7 +220,7 @@ static bool try_stage(struct mrt__worker *w, struct mrt__op *op)
 
 struct mrt_op *mrt__op_submit(struct mrt__worker *w, struct mrt__op *op)
 {
-	mrt__op_set_mode(op, MRT__OPF_RING);
+	op->flags |= MRT__OPF_RING;
 	op->ring = w->index;
 	/* FIFO among those that wait for credits; what needs none passes them by */
 	if (mrt__unlikely(w->queued_head && op->flags & MRT__OPF_CREDIT) || mrt__unlikely(!try_stage(w, op)))
@@ -286,7 +287,7 @@ static bool advance_all(struct mrt__op *op, int32_t res)
 /* Errors that are the runtime's to deal with, not the task's. @return true: tried again */
 static bool retry_error(struct mrt__worker *w, struct mrt__op *op, int32_t res)
 {
-	if (op->rflags & MRT__OPR_RETRIED || !(mrt__op_mode(op) & MRT__OPF_RETRY))
+	if (op->rflags & MRT__OPR_RETRIED || !(op->flags & MRT__OPF_RETRY))
 		return false;
 	if (res != -EAGAIN && res != -EINTR)
 		return false;
@@ -306,17 +307,17 @@ bool mrt__op_step(struct mrt__worker *w, struct mrt__op *op, int32_t res)
 
 	mrt__assert(op->state == MRT__OP_INFLIGHT && !(op->rflags & MRT__OPR_TERMINAL));
 	w->inflight--;
-	w->credits += !!(mrt__op_mode(op) & MRT__OPF_CREDIT);
+	w->credits += !!(op->flags & MRT__OPF_CREDIT);
 	mark_written(op, res);
 	if (mrt__unlikely(res < 0)) {
 		if (retry_error(w, op, res))
 			return false;
-		if (mrt__op_mode(op) & MRT__OPF_ALL && op->raw > 0) {
+		if (op->flags & MRT__OPF_ALL && op->raw > 0) {
 			op->rflags |= MRT__OPR_PARTIAL;
 			op->io.len = (uint32_t)-res;
 			raw = op->raw;
 		}
-	} else if (mrt__unlikely(mrt__op_mode(op) & MRT__OPF_ALL)) {
+	} else if (mrt__unlikely(op->flags & MRT__OPF_ALL)) {
 		bool more = advance_all(op, res);
 
 		/* A cancel that found this step completed would not find the next: it is staged before it. */
@@ -349,12 +350,14 @@ void mrt__op_finish(struct mrt__op *op, int64_t raw)
 /* The kernel's codes for "stopped by a cancel", where a cancel was asked for. */
 static int32_t map_error(const struct mrt__op *op, int64_t raw)
 {
+	/* io-wq says -EINTR; a first try that was not sent on to io-wq because of the cancel says -EAGAIN */
 	bool stopped = raw == -ECANCELED || raw == -RESTARTSYS ||
-		       (raw == -EINTR && op->flags & MRT__OPF_CANCELLED);
+		       (op->hflags & MRT__OPH_CANCELLED &&
+			(raw == -EINTR || (raw == -EAGAIN && op->flags & MRT__OPF_RETRY)));
 
 	if (!stopped)
 		return (int32_t)raw;
-	return op->flags & MRT__OPF_TIMEDOUT ? -ETIMEDOUT : -ECANCELED;
+	return op->hflags & MRT__OPH_TIMEDOUT ? -ETIMEDOUT : -ECANCELED;
 }
 
 /* Nobody will see this result: undo what it took. */
@@ -381,12 +384,12 @@ static bool settle_deadline(struct mrt__op *op)
 
 	mrt__assert(d && d->kind == MRT__OP_DEADLINE);
 	if (!mrt__worker_timer_cancel(op->task->sched, d)) {
-		op->flags |= MRT__OPF_HELD;
+		op->hflags |= MRT__OPH_HELD;
 		return false;
 	}
 	unlink_op(d);
 	set_done(d, -ECANCELED);
-	op->flags &= (uint16_t)~MRT__OPF_DEADLINE;
+	op->hflags &= (uint8_t)~MRT__OPH_DEADLINE;
 	return true;
 }
 
@@ -406,25 +409,25 @@ static void deadline_fired(struct mrt_task *t, struct mrt__op *d)
 {
 	struct mrt__op *target = mrt__op_of(((struct mrt_timer *)(void *)d)->mrt__target);
 
-	target->flags &= (uint16_t)~MRT__OPF_DEADLINE;
-	if (target->flags & MRT__OPF_HELD) {
-		target->flags &= (uint16_t)~MRT__OPF_HELD;
+	target->hflags &= (uint8_t)~MRT__OPH_DEADLINE;
+	if (target->hflags & MRT__OPH_HELD) {
+		target->hflags &= (uint8_t)~MRT__OPH_HELD;
 		mrt__op_deliver(t, target);
 	} else {
-		mrt__op_cancel(target, MRT__OPF_TIMEDOUT);
+		mrt__op_cancel(target, MRT__OPH_TIMEDOUT);
 	}
 }
 
 void mrt__op_deliver(struct mrt_task *t, struct mrt__op *op)
 {
-	const unsigned slow = MRT__OPF_MSG | MRT__OPF_DEADLINE | MRT__OPF_OPENS_FD | MRT__OPF_WAIT | MRT__OPF_OWNS_MEM;
+	const unsigned slow = MRT__OPF_OPENS_FD | MRT__OPF_WAIT | MRT__OPF_OWNS_MEM;
 
 	mrt__assert(op->state == MRT__OP_INFLIGHT && op->task == t);
-	if (mrt__unlikely(op->flags & slow)) {
-		if (op->flags & MRT__OPF_MSG && !settle_message(op))
+	if (mrt__unlikely(op->flags & slow || op->hflags & (MRT__OPH_MSG | MRT__OPH_DEADLINE))) {
+		if (op->hflags & MRT__OPH_MSG && !settle_message(op))
 			return;
-		op->flags &= (uint16_t)~MRT__OPF_MSG;
-		if (op->flags & MRT__OPF_DEADLINE && !settle_deadline(op))
+		op->hflags &= (uint8_t)~MRT__OPH_MSG;
+		if (op->hflags & MRT__OPH_DEADLINE && !settle_deadline(op))
 			return;
 		if (t->flags & MRT__TASKF_RETURNED)
 			drop_result(op);
@@ -433,9 +436,9 @@ void mrt__op_deliver(struct mrt_task *t, struct mrt__op *op)
 		release_inputs(op);
 	}
 	unlink_op(op);
-	if (op->flags & MRT__OPF_AWAITED && t->await_nr > 0)
+	if (op->hflags & MRT__OPH_AWAITED && t->await_nr > 0)
 		t->await_nr--;
-	op->flags &= (uint16_t)~MRT__OPF_AWAITED;
+	op->hflags &= (uint8_t)~MRT__OPH_AWAITED;
 	if (mrt__unlikely(op->rflags & MRT__OPR_PARTIAL))
 		op->why = map_error(op, -(int64_t)op->io.len);
 	if (mrt__unlikely(op->raw == -EINVAL && op->flags & MRT__OPF_RING))
@@ -463,7 +466,7 @@ static void cancel_ring_op(struct mrt__worker *w, struct mrt__op *op)
 		mrt__op_cancel_on_owner(w, op);
 		return;
 	}
-	op->flags |= MRT__OPF_MSG;
+	op->hflags |= MRT__OPH_MSG;
 	/* relaxed: the mailbox push publishes it */
 	atomic_store_explicit(&op->msg, MRT__OP_MSG_SENT, memory_order_relaxed);
 	mrt__mailbox_push(owner, op);
@@ -478,7 +481,7 @@ void mrt__op_cancel_on_owner(struct mrt__worker *w, struct mrt__op *op)
 
 		mrt__assert(found);
 		op->rflags |= MRT__OPR_TERMINAL;
-		if (mrt__op_mode(op) & MRT__OPF_ALL && op->raw > 0) {
+		if (op->flags & MRT__OPF_ALL && op->raw > 0) {
 			op->rflags |= MRT__OPR_PARTIAL;
 			op->io.len = ECANCELED;
 			mrt__op_finish(op, op->raw);
@@ -504,9 +507,11 @@ void mrt__op_cancel(struct mrt__op *op, unsigned reason_flag)
 {
 	struct mrt__worker *w = mrt__worker_self;
 
-	if (op->state != MRT__OP_INFLIGHT || op->flags & (MRT__OPF_CANCELLED | MRT__OPF_HELD))
+	if (op->state != MRT__OP_INFLIGHT || op->hflags & (MRT__OPH_CANCELLED | MRT__OPH_HELD))
 		return;
-	op->flags |= (uint16_t)(MRT__OPF_CANCELLED | reason_flag);
+	if (op->kind == MRT__OP_CLOSE)
+		return; /* it ends by itself, and a descriptor that is not closed is lost */
+	op->hflags |= (uint8_t)(MRT__OPH_CANCELLED | reason_flag);
 	if (op->flags & MRT__OPF_RING) {
 		cancel_ring_op(w, op);
 	} else if (op->flags & MRT__OPF_WAIT) {

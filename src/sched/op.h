@@ -61,26 +61,23 @@ enum mrt__op_kind {
 	MRT__OP_KINDS_NR
 };
 
-/*
- * flags: the holder's. The upper half is const from the start, and its copy in `mode` is what others read: the holder
- * may be changing the lower half at the same moment.
- */
-#define MRT__OPF_AWAITED (1u << 0)      /* the current await counts it */
-#define MRT__OPF_CANCELLED (1u << 1)    /* cancel was asked for */
-#define MRT__OPF_TIMEDOUT (1u << 2)     /* ... by its deadline */
-#define MRT__OPF_DEADLINE (1u << 4)     /* has one: the next op in the task's list */
-#define MRT__OPF_HELD (1u << 5)         /* finished, but its deadline has fired and not been popped */
-#define MRT__OPF_MSG (1u << 6)          /* a cancel message was sent */
+/* flags: set by the starter before anybody else can see the op, then read by all */
+#define MRT__OPF_SHIELDED (1u << 0)     /* an abort leaves it alone */
+#define MRT__OPF_RING (1u << 1)         /* goes through a ring: io is valid */
+#define MRT__OPF_ALL (1u << 2)          /* _all, _exact: go on after a short result */
+#define MRT__OPF_CREDIT (1u << 3)       /* ends by itself: takes a credit */
+#define MRT__OPF_OPENS_FD (1u << 4)     /* the result is a descriptor, to be closed if nobody takes it */
+#define MRT__OPF_OWNS_MEM (1u << 5)     /* io.addr was malloc'ed for it (a path) */
+#define MRT__OPF_WAIT (1u << 6)         /* wait is valid */
+#define MRT__OPF_RETRY (1u << 7)        /* -EAGAIN may be tried again through io-wq (files, not NOWAIT) */
 
-#define MRT__OPF_ALL (1u << 8)          /* _all, _exact: go on after a short result */
-#define MRT__OPF_CREDIT (1u << 9)       /* ends by itself: takes a credit */
-#define MRT__OPF_OPENS_FD (1u << 10)    /* the result is a descriptor, to be closed if nobody takes it */
-#define MRT__OPF_OWNS_MEM (1u << 11)    /* io.addr was malloc'ed for it (a path) */
-#define MRT__OPF_WAIT (1u << 12)        /* wait is valid */
-#define MRT__OPF_RETRY (1u << 13)       /* -EAGAIN may be tried again through io-wq (files, not NOWAIT) */
-#define MRT__OPF_SHIELDED (1u << 14)    /* an abort leaves it alone */
-#define MRT__OPF_RING (1u << 15)        /* goes through a ring: io is valid */
-#define MRT__OPF_MODE_SHIFT 8
+/* hflags: the holder's alone, also in flight */
+#define MRT__OPH_AWAITED (1u << 0)      /* the current await counts it */
+#define MRT__OPH_CANCELLED (1u << 1)    /* cancel was asked for */
+#define MRT__OPH_TIMEDOUT (1u << 2)     /* ... by its deadline */
+#define MRT__OPH_DEADLINE (1u << 3)     /* has one: the next op in the task's list */
+#define MRT__OPH_HELD (1u << 4)         /* finished, but its deadline has fired and not been popped */
+#define MRT__OPH_MSG (1u << 5)          /* a cancel message was sent */
 
 /* rflags: the ring owner's */
 #define MRT__OPR_TERMINAL (1u << 0)     /* finished: a cancel message that comes now finds nothing to do */
@@ -134,7 +131,7 @@ struct __attribute__((may_alias)) mrt__op {
 	int64_t raw;
 	uint16_t ring;
 	uint8_t rflags;                 /* MRT__OPR_* */
-	uint8_t mode;                   /* upper half of flags */
+	uint8_t hflags;                 /* MRT__OPH_* */
 	atomic_uint msg;                /* enum mrt__op_msg */
 	union {
 		struct mrt__ring_args io;
@@ -150,19 +147,6 @@ _Static_assert(offsetof(struct mrt__op, why) == offsetof(struct mrt_op, why), "v
 static inline struct mrt__op *mrt__op_of(struct mrt_op *op)
 {
 	return (struct mrt__op *)(void *)op;
-}
-
-/* The constant flags, as anybody may read them who has seen the op. */
-static inline unsigned mrt__op_mode(const struct mrt__op *op)
-{
-	return (unsigned)op->mode << MRT__OPF_MODE_SHIFT;
-}
-
-/* Set constant flags. @thread the starter, before anybody else can see the op */
-static inline void mrt__op_set_mode(struct mrt__op *op, unsigned flags)
-{
-	op->flags = (uint16_t)(op->flags | flags);
-	op->mode = (uint8_t)(op->flags >> MRT__OPF_MODE_SHIFT);
 }
 
 static inline struct mrt_op *mrt__op_public(struct mrt__op *op)

@@ -62,7 +62,12 @@ struct mrt__sched {
 	/* worker index + 1 of the sentry, 0: none. [SENTRY.dekker] see sentry.c */
 	mrt__cache_aligned atomic_uint sentry;
 	_Atomic uint64_t sentry_ns;     /* last time that somebody did the sentry's duty */
+	/*
+	 * Threads that are no workers: how often they made a task runnable, and how often they were done with it. They
+	 * touch the scheduler after the push that may end the last task, so destruction waits until both are equal.
+	 */
 	_Atomic uint64_t remote_wakes;
+	_Atomic uint64_t remote_done;
 	atomic_uint spread_next;        /* where MRT_SPAWN_SPREAD begins to look */
 	atomic_bool closing;            /* no new tasks; all are aborted. Set once */
 	atomic_bool stopping;           /* all tasks have ended: workers leave. Set once */

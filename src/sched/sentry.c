@@ -10,15 +10,19 @@
  * What it cannot take: what the stuck worker has staged but not submitted, its completions, its yielded tasks, and
  * cancels that wait for it. They wait for the end of that poll.
  *
- * Hand-over. Whoever parks while others are awake and there is no sentry becomes it; whoever begins to
- * work after a park appoints a sleeper if there is none, and resigns first if it was the sentry itself. The sentry that finds everybody else asleep
- * resigns and stops its timer, so an idle runtime stays idle.
+ * Hand-over. Whoever parks while others are awake and there is no sentry becomes it; whoever begins to work after a park
+ * appoints a sleeper if there is none, and resigns first if it was the sentry itself. The sentry that finds everybody else
+ * asleep resigns and stops its timer, so an idle runtime stays idle. Whoever is the last to fall asleep after a long sleep
+ * (requests come one at a time, far apart) does that for it, so that each request does not wake two workers; where they
+ * come close together the timer is left running, as setting it costs more than its wakes.
  *
  * [SENTRY.dekker] It resigns, then looks at the count of the awake once more; whoever wakes is counted first (in the
- * idle word), then looks whether there is a sentry. Both sides are seq_cst read-modify-writes or loads behind one, so at
- * least one of them sees the other.
+ * idle word), then looks whether there is a sentry. All four are seq_cst, so at least one of the two sees the other. A
+ * sleeper is appointed under the idle lock, so it cannot have begun to work before.
  *
- * A timer left running by one who resigned goes off on a ring whose worker is not the sentry: that stops it.
+ * [SENTRY.timer] Appointed, then the timer armed unless it runs; stopped, then looked whether one was appointed: seq_cst
+ * again, so a sentry always has a timer. A timer left running by one who resigned goes off on a ring whose worker is not
+ * the sentry: that stops it.
  */
 #include "base/assert.h"
 #include "sched/op_run.h"
@@ -50,19 +54,27 @@ static bool is_stuck(struct mrt__worker *v, uint64_t now)
 
 static void start_timer(struct mrt__worker *w)
 {
-	/* relaxed: the timer's own system call orders; a lost race only arms it twice */
-	if (!atomic_exchange_explicit(&w->sentry_armed, true, memory_order_relaxed))
+	/* [SENTRY.timer] */
+	if (!atomic_exchange_explicit(&w->sentry_armed, true, memory_order_seq_cst))
 		mrt__ring_sentry_arm(w->ring, MRT__SENTRY_NS);
 }
 
+static bool is_sentry(const struct mrt__worker *w)
+{
+	return sentry_get(w->sched) == w->index + 1u;
+}
+
+/* Stop the timer of one who is not the sentry. @thread any */
 static void stop_timer(struct mrt__worker *w)
 {
 	mrt__ring_sentry_disarm(w->ring);
-	/* after: an appointment that saw it armed would have been lost otherwise */
-	atomic_store_explicit(&w->sentry_armed, false, memory_order_relaxed);
+	/* [SENTRY.timer] */
+	(void)atomic_exchange_explicit(&w->sentry_armed, false, memory_order_seq_cst);
+	if (is_sentry(w))
+		start_timer(w); /* appointed while it was being stopped */
 }
 
-/* Make w the sentry if there is none. */
+/* Make w itself the sentry if there is none. */
 static bool try_appoint(struct mrt__worker *w)
 {
 	unsigned none = 0;
@@ -75,6 +87,14 @@ static bool try_appoint(struct mrt__worker *w)
 	return true;
 }
 
+static void appoint_sleeper(struct mrt__sched *s, const struct mrt__worker *except)
+{
+	int sleeper = mrt__idle_appoint(&s->idle, except->index, &s->sentry);
+
+	if (sleeper >= 0)
+		start_timer(s->workers[sleeper]);
+}
+
 static bool try_resign(struct mrt__worker *w)
 {
 	unsigned me = w->index + 1u;
@@ -84,13 +104,32 @@ static bool try_resign(struct mrt__worker *w)
 						       memory_order_seq_cst);
 }
 
+/* Everybody sleeps: `sentry` (not the caller) need not wake to find that out. */
+static void dismiss(struct mrt__worker *w, struct mrt__worker *sentry)
+{
+	if (!try_resign(sentry))
+		return;
+	stop_timer(sentry);
+	/* [SENTRY.dekker] somebody may have woken between the look and the resignation */
+	if (mrt__idle_unparked_nr(&w->sched->idle) > 0)
+		appoint_sleeper(w->sched, w);
+}
+
 void mrt__sentry_on_park(struct mrt__worker *w)
 {
 	struct mrt__sched *s = w->sched;
+	unsigned now_sentry, awake;
 
-	if (s->workers_nr == 1 || sentry_get(s) || mrt__idle_unparked_nr(&s->idle) == 0)
+	if (s->workers_nr == 1)
 		return;
-	(void)try_appoint(w); /* somebody else may have been quicker */
+	now_sentry = sentry_get(s);
+	awake = mrt__idle_unparked_nr(&s->idle);
+	if (now_sentry == w->index + 1u)
+		start_timer(w); /* it runs, but for a race that is not worth an argument */
+	else if (now_sentry && awake == 0 && w->slept_ns > MRT__SENTRY_NS)
+		dismiss(w, s->workers[now_sentry - 1]);
+	else if (!now_sentry && awake > 0)
+		(void)try_appoint(w); /* somebody else may have been quicker */
 }
 
 /* Take what another thread may take from a worker that is stuck. */
@@ -159,18 +198,12 @@ static void look_if_due(struct mrt__worker *w)
 
 void mrt__sentry_on_work(struct mrt__worker *w)
 {
-	struct mrt__sched *s = w->sched;
-	int sleeper;
-
-	if (sentry_get(s) == w->index + 1u) {
+	if (is_sentry(w)) {
 		look_if_due(w);
 		(void)try_resign(w); /* its timer stops itself when it next goes off */
 	}
-	if (sentry_get(s))
-		return;
-	sleeper = mrt__idle_peek_sleeper(&s->idle, (int)w->index);
-	if (sleeper >= 0)
-		(void)try_appoint(s->workers[sleeper]); /* somebody else may have been quicker */
+	if (!sentry_get(w->sched))
+		appoint_sleeper(w->sched, w);
 }
 
 void mrt__sentry_on_timer(struct mrt__worker *w)
@@ -179,11 +212,8 @@ void mrt__sentry_on_timer(struct mrt__worker *w)
 	uint64_t now;
 
 	mrt__stat_add(&w->stats->sentry_wakes, 1);
-	if (sentry_get(s) != w->index + 1u) {
+	if (!is_sentry(w)) {
 		stop_timer(w);
-		/* appointed while the timer was being stopped: it must run after all */
-		if (sentry_get(s) == w->index + 1u)
-			start_timer(w);
 		return;
 	}
 	if (mrt__idle_unparked_nr(&s->idle) <= 1) {

@@ -84,7 +84,7 @@ bool mrt_task_await(struct mrt_task *t, struct mrt_op *pub, int32_t offset)
 		if (mrt__task_has_news(t))
 			mrt__task_collect(t);
 		if (mrt__likely(op->state != MRT__OP_DONE)) {
-			op->flags |= MRT__OPF_AWAITED;
+			op->hflags |= MRT__OPH_AWAITED;
 			return suspend(t, offset, 1);
 		}
 	}
@@ -115,9 +115,9 @@ bool mrt_task_await_any(struct mrt_task *t, struct mrt_op *const *ops, size_t op
 		if (!ops[i] || mrt__op_of(ops[i])->state == MRT__OP_DONE)
 			continue;
 		if (done == ops_nr)
-			mrt__op_of(ops[i])->flags |= MRT__OPF_AWAITED;
+			mrt__op_of(ops[i])->hflags |= MRT__OPH_AWAITED;
 		else
-			mrt__op_of(ops[i])->flags &= (uint16_t)~MRT__OPF_AWAITED;
+			mrt__op_of(ops[i])->hflags &= (uint8_t)~MRT__OPH_AWAITED;
 	}
 	if (done == ops_nr)
 		return suspend(t, offset, 1);
@@ -139,9 +139,9 @@ bool mrt_task_await_all(struct mrt_task *t, struct mrt_op *const *ops, size_t op
 			continue;
 		check_awaitable(t, op);
 		/* an op named twice counts once: its mark says so */
-		if (op->state == MRT__OP_DONE || op->flags & MRT__OPF_AWAITED)
+		if (op->state == MRT__OP_DONE || op->hflags & MRT__OPH_AWAITED)
 			continue;
-		op->flags |= MRT__OPF_AWAITED;
+		op->hflags |= MRT__OPH_AWAITED;
 		inflight++;
 	}
 	return inflight ? suspend(t, offset, inflight) : charge(t, offset);
@@ -159,12 +159,14 @@ int64_t mrt_task_result(const struct mrt_task *t)
 
 struct mrt_op *mrt_yield(struct mrt_op *pub)
 {
-	struct mrt__op *op = mrt__op_of(pub);
 	struct mrt__worker *w = mrt__worker_self;
 
-	(void)mrt__op_refuse(pub, MRT__OP_YIELD, w && w->task ? 0 : -EINVAL);
-	if (op->res == 0)
-		w->task->flags |= MRT__TASKF_YIELD; /* the next await, usually of this op, suspends */
+	if (mrt__unlikely(!w || !w->task))
+		return mrt__op_refuse(pub, MRT__OP_YIELD, -EINVAL);
+	/* an aborted task yields all the same, but is told */
+	(void)mrt__op_refuse(pub, MRT__OP_YIELD,
+			     w->task->flags & MRT__TASKF_ABORTED && !w->task->shield ? -ECANCELED : 0);
+	w->task->flags |= MRT__TASKF_YIELD; /* the next await, usually of this op, suspends */
 	return pub;
 }
 
@@ -273,6 +275,8 @@ static enum mrt_poll call_poll(struct mrt__worker *w, struct mrt_task *t)
 	mrt__stat_set(&stats->poll_fn, (uint64_t)(uintptr_t)t->fn);
 	mrt__stat_add(&stats->polls, 1);
 	poll = t->fn(t, mrt__task_frame(t));
+	if (mrt__unlikely(!mrt__worker_self))
+		mrt__bug("a task went on in a child after fork; call exec or _exit there");
 	mrt__stat_set(&stats->poll_fn, 0);
 	return poll;
 }
@@ -480,6 +484,9 @@ static void init_task(struct mrt_task *t, struct mrt__sched *s, struct mrt__work
 	fill_frame(t, sp, frame_bytes);
 	if (sp->on_end)
 		mrt__task_trailer(t)->on_end = sp->on_end;
+	/* [TASK.word.spawn] from here on it can be aborted; SCHEDULED is ours, so nobody else enqueues it. The first holder
+	 * sees the whole task by the order of the queue that it takes it from */
+	atomic_store_explicit(&t->word, MRT__WORD_LIVE | MRT__WORD_SCHEDULED, memory_order_release);
 	if (sp->on_init)
 		sp->on_init(t, sp->ctx);
 }
@@ -509,8 +516,6 @@ int mrt__task_spawn(struct mrt__sched *s, const struct mrt__spawn *sp, struct mr
 		return err;
 	t->id = id;
 	init_task(t, s, w, sp, &opts, frame_bytes, ret_task != NULL);
-	/* [TASK.word.spawn] the first holder sees the whole task: through the queue's own order */
-	atomic_store_explicit(&t->word, MRT__WORD_LIVE | MRT__WORD_SCHEDULED, memory_order_release);
 	if (out)
 		pthread_mutex_unlock(&out->lock);
 	if (ret_task)

@@ -155,12 +155,12 @@ struct mrt_op *mrt_deadline(struct mrt_op *pub, struct mrt_timer *timer, uint64_
 		return pub;
 	if (!w || op->task != w->task)
 		mrt__bug("mrt_deadline: op %p (%s) belongs to another task", (void *)op, mrt__op_kind_name(op->kind));
-	if (op->flags & MRT__OPF_DEADLINE)
+	if (op->hflags & MRT__OPH_DEADLINE)
 		mrt__bug("mrt_deadline: op %p (%s) has one already", (void *)op, mrt__op_kind_name(op->kind));
 	if (d->state == MRT__OP_INFLIGHT)
 		mrt__bug("mrt_deadline: timer %p is in use by another op in flight", (void *)timer);
 	if (ns == 0) {
-		mrt__op_cancel(op, MRT__OPF_TIMEDOUT);
+		mrt__op_cancel(op, MRT__OPH_TIMEDOUT);
 		return pub;
 	}
 	timer->mrt__target = pub;
@@ -168,11 +168,12 @@ struct mrt_op *mrt_deadline(struct mrt_op *pub, struct mrt_timer *timer, uint64_
 	d->state = MRT__OP_INFLIGHT;
 	d->kind = MRT__OP_DEADLINE;
 	d->flags = MRT__OPF_SHIELDED;
+	d->hflags = 0;
 	d->task = op->task;
 	d->rflags = 0;
 	atomic_init(&d->msg, MRT__OP_MSG_NONE);
 	link_behind(op, d);
-	op->flags |= MRT__OPF_DEADLINE;
+	op->hflags |= MRT__OPH_DEADLINE;
 	now = mrt__clock_now();
 	mrt__worker_timer_add(w, d, mrt__clock_add(now, ns), now);
 	return pub;

@@ -150,10 +150,12 @@ void mrt__sched_enqueue(struct mrt_task *t)
 		}
 		return;
 	}
-	/* relaxed: a count */
+	/* relaxed: before the push, whose order publishes it to whoever ends the task */
 	atomic_fetch_add_explicit(&s->remote_wakes, 1, memory_order_relaxed);
 	mrt__inject_push(&s->inject, &t, 1);
 	mrt__sched_notify(s);
+	/* [SCHED.remote.done] the last access; pairs with free_runtime() */
+	atomic_fetch_add_explicit(&s->remote_done, 1, memory_order_release);
 }
 
 /* ---- inbox and mailbox: stacks that others push and the owner takes whole (no ABA) ---- */
@@ -369,11 +371,13 @@ static unsigned refill(struct mrt__worker *w, uint64_t now)
 	w->turn_first = waiting[0] + 1; /* behind the one that is first now; those that do not wait take no turn */
 	part = mrt__max(room / nr, 1u);
 	for (pass = 0; pass < 2; pass++) {
-		for (i = 0; i < nr && total < room; i++) {
-			if (pass == 1 && !source_waits(w, waiting[i], now))
+		for (i = 0; i < nr; i++) {
+			/* not what is left by count: a sentry's look inside a reap fills slots, too */
+			unsigned left = mrt__runq_room(&w->runq);
+
+			if (left == 0 || (pass == 1 && !source_waits(w, waiting[i], now)))
 				continue;
-			total += source_take(w, waiting[i], now,
-					     pass == 0 ? mrt__min(part, room - total) : room - total);
+			total += source_take(w, waiting[i], now, pass == 0 ? mrt__min(part, left) : left);
 		}
 	}
 	if (room == 0 && mrt__ring_ready(w->ring) > 0)
@@ -476,7 +480,7 @@ bool mrt__worker_turn(struct mrt__worker *w)
 	if (now)
 		mrt__stat_set(&w->stats->turn_ns, now);
 	publish_gauges(w);
-	notify_if_plenty(w, made);
+	notify_if_plenty(w, mrt__max(made, w->turn_woken));
 	/* mailbox and aborts make tasks runnable without taking a share */
 	return made > 0 || w->turn_woken > 0;
 }
@@ -661,7 +665,11 @@ static bool may_stop(struct mrt__sched *s)
 	if (!atomic_load_explicit(&s->closing, memory_order_acquire))
 		return false;
 	/* [SCHED.walked.pub] before that a spawn from outside may be on its way, and the count be zero but for a moment */
-	if (atomic_load_explicit(&s->walked_heaps, memory_order_acquire) < MRT__OUTSIDE_HEAPS_NR ||
+	/*
+	 * A read-modify-write, also between our own count of ends and the look at the others': with plain loads two
+	 * workers that each end a last task could both see the other's as alive, and nobody would stop.
+	 */
+	if (atomic_fetch_add_explicit(&s->walked_heaps, 0, memory_order_acq_rel) < MRT__OUTSIDE_HEAPS_NR ||
 	    mrt__sched_tasks_alive(s) > 0)
 		return false;
 	/* relaxed: set once; the wakes below order it */
@@ -712,7 +720,8 @@ static void left_idle(struct mrt__worker *w)
 	if (!mrt__idle_unpark_worker(&w->sched->idle, w->index))
 		w->searching = true;
 	mrt__stat_set(&w->stats->state, w->searching ? MRT_WORKER_SEARCHING : MRT_WORKER_RUNNING);
-	mrt__stat_add(&w->stats->park_ns, now - w->parked_ns);
+	w->slept_ns = now - w->parked_ns;
+	mrt__stat_add(&w->stats->park_ns, w->slept_ns);
 	w->parked_ns = now;
 }
 
@@ -722,7 +731,7 @@ static void left_idle(struct mrt__worker *w)
  */
 static bool has_submittable(const struct mrt__worker *w)
 {
-	return w->queued_head && (w->credits > 0 || !(mrt__op_mode(w->queued_head) & MRT__OPF_CREDIT));
+	return w->queued_head && (w->credits > 0 || !(w->queued_head->flags & MRT__OPF_CREDIT));
 }
 
 bool mrt__worker_park_begin(struct mrt__worker *w, uint64_t *ret_timeout_ns)
@@ -801,6 +810,6 @@ void mrt__worker_abort_all(struct mrt__worker *w)
 		mrt__heap_walk(&s->outside[i].heap, abort_cell, NULL);
 		pthread_mutex_unlock(&s->outside[i].lock);
 		/* [SCHED.walked.pub] what was spawned there is counted; pairs with may_stop() */
-		atomic_fetch_add_explicit(&s->walked_heaps, 1, memory_order_release);
+		atomic_fetch_add_explicit(&s->walked_heaps, 1, memory_order_acq_rel);
 	}
 }

@@ -54,7 +54,8 @@ struct mrt__worker {
 	uint64_t tune_ns;               /* start of the current sample, and polls then */
 	uint64_t tune_polls;
 	double tune_mean_ns;            /* mean poll time, exponentially weighted; 0: none yet */
-	uint64_t parked_ns;             /* when the last park ended, for busy_ns */
+	uint64_t parked_ns;             /* when the last park began or ended, for busy_ns and park_ns */
+	uint64_t slept_ns;              /* how long the last park was */
 	bool heap_aborted;              /* closing: our tasks were aborted */
 
 	struct mrt__heap heap;

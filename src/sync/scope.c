@@ -164,13 +164,19 @@ static void scope_on_child_init(struct mrt_task *task, void *ctx)
 	struct mrt__scope_node *node = mrt__task_trailer_data(task);
 	struct mrt__scope *s = ctx;
 
+	bool cancelled;
+
 	node->scope = s;
 	node->task = task;
 	mrt__lock(&s->lock);
 	mrt__assert(scope_nr(s) < UINT32_MAX);
 	scope_set_nr(s, scope_nr(s) + 1);
-	node_link(&s->live, node);
+	/* a child may have failed since the spawner looked: whoever aborts the others may have been here already */
+	cancelled = s->bits & MRT__SCOPE_CANCELLED;
+	node_link(cancelled ? &s->aborted : &s->live, node);
 	mrt__unlock(&s->lock);
+	if (cancelled)
+		mrt__task_abort(task);
 }
 
 /*

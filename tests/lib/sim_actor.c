@@ -411,7 +411,7 @@ static void check_mapped(const struct slot *s, int32_t kernel, int64_t code, uin
 		sim_check(is_excused(s, code), "op #%" PRIu64 " gives %" PRId64 ", the kernel said %d", serial, code, kernel);
 		return;
 	}
-	if (kernel == -EINTR && code != kernel) {
+	if ((kernel == -EINTR || kernel == -EAGAIN) && code != kernel) { /* what a stopped request says in io-wq */
 		sim_check(is_excused(s, code), "op #%" PRIu64 " gives %" PRId64 ", the kernel said %d", serial, code, kernel);
 		return;
 	}

@@ -1,11 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * 1,000 tasks that are always ready, spawned at once on one worker: by yields, by nops, by reads from the cache, or
- * some of each. The slowest gets at least 0.8 of the mean number of polls, where all do the same.
+ * some of each. On one worker, where all do the same, the slowest gets at least 0.8 of the mean number of polls.
  */
 #include <inttypes.h>
-#include <stdio.h>
-#include <stdlib.h>
 
 #include <martlet/file.h>
 #include <martlet/op.h>
@@ -73,6 +71,14 @@ static enum mrt_poll spawner_poll(struct mrt_task *self, void *frame)
 	MRT_RETURN(self, 0);
 }
 
+/* What is promised is the first. */
+static unsigned least_percent(unsigned way)
+{
+	if (way == WAY_MIXED)
+		return 50;      /* yielded tasks and completions each get half of the room, though they are not as many */
+	return sim.opts.workers_nr == 1 ? 80 : 70; /* stealing evens out, but not to the task */
+}
+
 static void run(void)
 {
 	unsigned way = (unsigned)sim_below(WAYS_NR), i;
@@ -99,7 +105,9 @@ static void run(void)
 		least = mrt__min(least, polls[i]);
 		sim_log("task %u: %" PRIu64 " polls", i, polls[i]);
 	}
-	if (getenv("FAIR"))printf("%u %u %f\n", sim.opts.workers_nr, way, (double)least*TASKS_NR/(double)total);
+	sim_check(least * TASKS_NR * 100 >= total * least_percent(way),
+		  "way %u, %u workers: the slowest got %" PRIu64 " polls, the mean is %" PRIu64, way, sim.opts.workers_nr,
+		  least, total / TASKS_NR);
 	sim_run_to_idle();
 	sim_close();
 	sim_finish();
