@@ -33,6 +33,8 @@ enum mrt_log_level {
 /**
  * Receives what the library has to say; the library itself prints nothing.
  *
+ * It may be called with locks of the library's held: it must not call the library.
+ *
  * @thread  any, also several at once
  * @param level     enum mrt_log_level
  * @param sentence  NUL-terminated, no newline; valid during the call
@@ -116,7 +118,8 @@ MRT_API int mrt_block_on(struct mrt_runtime *rt, mrt_poll_fn fn, void *frame, si
 /**
  * End all tasks: abort them, wait for their ops, free them; then stop the workers.
  *
- * Nothing that the kernel may still write into is freed. May be called again after -ETIMEDOUT.
+ * Nothing that the kernel may still write into is freed. May be called again after -ETIMEDOUT. Of several calls at once
+ * each waits for the one before it.
  *
  * @thread  any but a worker; current-thread: its owner, or any thread if nobody has driven it
  * @blocks  until all is drained, or for timeout_ns

@@ -111,7 +111,8 @@ MRT_API struct mrt_op *mrt_join(struct mrt_op *op, struct mrt_task *task);
  * @owner   the handle is gone on success
  * @blocks  until the task has ended
  * @param ret_result  the task's result; NULL: not wanted
- * @return 0, -EBUSY (another join is in flight), -EDEADLK (called on a worker), -ECHILD
+ * @return 0, -EBUSY (another join is in flight), -ECHILD, or -EDEADLK: called on a worker, or by the owner of a
+ *         current-thread runtime, which runs only inside its own mrt_block_on()
  */
 MRT_API int mrt_task_join_wait(struct mrt_task *task, int64_t *ret_result);
 

@@ -66,8 +66,8 @@ struct mrt_runtime {
 	unsigned joined_nr;
 	int drain_err;                  /* a ring that could not be drained: leak it */
 
-	/* current-thread: tid of the thread that drives it, 0: nobody has yet */
-	_Atomic int owner_tid;
+	pthread_mutex_t shutdown_lock;  /* one shutdown at a time */
+	int enable_err;                 /* current-thread: the owner's ring could not be enabled */
 	bool stopped;                   /* current-thread: its worker has left its loop */
 };
 _Static_assert(offsetof(struct mrt_runtime, sched) == 0, "mrt_spawn() casts");
@@ -395,6 +395,7 @@ static int init_cond(struct mrt_runtime *rt)
 	pthread_condattr_t attr;
 
 	pthread_mutex_init(&rt->lock, NULL);
+	pthread_mutex_init(&rt->shutdown_lock, NULL);
 	pthread_condattr_init(&attr);
 	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
 	pthread_cond_init(&rt->changed, &attr);
@@ -417,6 +418,10 @@ static void free_runtime(struct mrt_runtime *rt)
 	struct mrt__sched *s = &rt->sched;
 	unsigned i;
 
+	/* [SCHED.remote.done] threads outside that made the last tasks runnable may still be on their way out of the call */
+	while (atomic_load_explicit(&s->remote_done, memory_order_acquire) !=
+	       atomic_load_explicit(&s->remote_wakes, memory_order_relaxed)) /* relaxed: it does not rise any more */
+		(void)sched_yield(); /* for a few instructions of theirs; cannot fail on Linux */
 	mrt__fork_remove(&rt->fork);
 	mrt__pool_destroy(s->pool);
 	for (i = 0; i < rt->workers_made; i++)
@@ -432,6 +437,7 @@ static void free_runtime(struct mrt_runtime *rt)
 		mrt__stats_destroy(s->stats, s->workers_nr);
 	pthread_cond_destroy(&rt->changed);
 	pthread_mutex_destroy(&rt->lock);
+	pthread_mutex_destroy(&rt->shutdown_lock);
 	free(s->workers);
 	free(rt->rings);
 	free(rt->threads);
@@ -504,7 +510,10 @@ int mrt_runtime_create(const struct mrt_runtime_opts *opts, struct mrt_runtime *
 	err = o.cpus_nr ? build(rt, &o, o.cpus, o.cpus_nr) : build(rt, &o, cpus, cpus_nr > 0 ? (unsigned)cpus_nr : 0);
 	if (err) {
 		join_threads(rt);
-		free_runtime(rt);
+		if (rt->drain_err)
+			say(&o, "a ring still holds requests of the kernel's: its memory is not freed");
+		else
+			free_runtime(rt);
 		return err;
 	}
 	*ret_rt = rt;
@@ -516,19 +525,16 @@ int mrt_runtime_create(const struct mrt_runtime_opts *opts, struct mrt_runtime *
 /* Become the owner, or check that we are. */
 static int claim(struct mrt_runtime *rt)
 {
-	int tid = (int)syscall(SYS_gettid), none = 0, err;
+	int tid = (int)syscall(SYS_gettid), none = 0;
 
 	/* relaxed: the owner compares with itself; another thread only learns that it is not */
-	if (atomic_compare_exchange_strong_explicit(&rt->owner_tid, &none, tid, memory_order_relaxed,
+	if (atomic_compare_exchange_strong_explicit(&rt->sched.owner_tid, &none, tid, memory_order_relaxed,
 						    memory_order_relaxed)) {
-		err = enter_worker(rt->sched.workers[0]);
+		rt->enable_err = enter_worker(rt->sched.workers[0]);
 		mrt__worker_self = NULL;
-		if (err)
-			/* relaxed: as above */
-			atomic_store_explicit(&rt->owner_tid, 0, memory_order_relaxed);
-		return err;
+		none = tid;
 	}
-	return none == tid ? 0 : -EXDEV;
+	return none == tid ? rt->enable_err : -EXDEV;
 }
 
 /* Park, but not beyond the deadline. */
@@ -664,7 +670,9 @@ static void report_holdups(struct mrt_runtime *rt)
 		mrt__sched_wake(s->workers[i]);
 	}
 	if (s->current_thread) {
-		(void)drive(rt, NULL, mrt__clock_now()); /* one tick on this very thread answers */
+		mrt__worker_self = s->workers[0];
+		(void)mrt__worker_turn(s->workers[0]); /* this very thread answers */
+		mrt__worker_self = NULL;
 		return;
 	}
 	for (i = 0; i < s->workers_nr; i++) {
@@ -694,22 +702,12 @@ static int stop_current_thread(struct mrt_runtime *rt, uint64_t deadline_ns)
 	return 0;
 }
 
-int mrt_runtime_shutdown_wait(struct mrt_runtime *rt, uint64_t timeout_ns)
+/* With the shutdown lock. */
+static int shut_down(struct mrt_runtime *rt, uint64_t deadline_ns)
 {
-	uint64_t deadline_ns;
 	uint32_t running = 0;
 	int err = 0;
 
-	if (mrt__sched_is_forked())
-		return -ECHILD;
-	if (mrt__worker_self)
-		return -EDEADLK;
-	if (rt->sched.current_thread && !rt->stopped) {
-		err = claim(rt); /* a refused call closes nothing */
-		if (err)
-			return err;
-	}
-	deadline_ns = mrt__clock_add(mrt__clock_now(), timeout_ns);
 	mrt__sched_close(&rt->sched);
 	mrt__pool_shutdown(rt->sched.pool);
 	if (rt->sched.current_thread) {
@@ -728,13 +726,35 @@ int mrt_runtime_shutdown_wait(struct mrt_runtime *rt, uint64_t timeout_ns)
 	return err;
 }
 
+int mrt_runtime_shutdown_wait(struct mrt_runtime *rt, uint64_t timeout_ns)
+{
+	uint64_t deadline_ns;
+	int err;
+
+	if (mrt__sched_is_forked())
+		return -ECHILD;
+	if (mrt__worker_self)
+		return -EDEADLK;
+	if (rt->sched.current_thread && !rt->stopped) {
+		err = claim(rt); /* a refused call closes nothing */
+		if (err)
+			return err;
+	}
+	deadline_ns = mrt__clock_add(mrt__clock_now(), timeout_ns);
+	pthread_mutex_lock(&rt->shutdown_lock);
+	err = shut_down(rt, deadline_ns);
+	pthread_mutex_unlock(&rt->shutdown_lock);
+	return err;
+}
+
 void mrt_runtime_destroy(struct mrt_runtime *rt)
 {
 	int err;
 
 	if (!rt || mrt__sched_is_forked())
 		return;
-	err = mrt_runtime_shutdown_wait(rt, UINT64_MAX);
+	/* current-thread: its ring was never usable, so nothing ever ran */
+	err = rt->enable_err ? 0 : mrt_runtime_shutdown_wait(rt, UINT64_MAX);
 	if (err) {
 		mrt__sched_log(&rt->sched, MRT_LOG_ERROR, "mrt_runtime_destroy: %s; the runtime stays alive",
 			       strerrordesc_np(-err));

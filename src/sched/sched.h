@@ -46,6 +46,7 @@ struct mrt__sched {
 	struct mrt__worker **workers;   /* [workers_nr] */
 	unsigned workers_nr;
 	bool current_thread;
+	_Atomic int owner_tid;          /* current-thread: who drives it, 0: nobody has yet. Set once */
 	bool tune_inject;
 	bool tune_events;
 	uint32_t inject_interval;

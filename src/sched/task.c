@@ -708,6 +708,10 @@ int mrt_task_join_wait(struct mrt_task *t, int64_t *ret_result)
 		return -EDEADLK;
 	if (mrt__sched_is_forked())
 		return -ECHILD;
+	/* relaxed: the owner compares with itself */
+	if (t->sched->current_thread && !mrt_task_is_finished(t) &&
+	    atomic_load_explicit(&t->sched->owner_tid, memory_order_relaxed) == (int)syscall(SYS_gettid))
+		return -EDEADLK;
 	atomic_init(&j.done, 0);
 	/* [TASK.join.wait] as in mrt_join() */
 	if (atomic_compare_exchange_strong_explicit(&t->join, &old, (uintptr_t)&j | MRT__JOIN_THREAD,
@@ -761,8 +765,9 @@ bool mrt__task_report(struct mrt_task *t)
 	if (!(word & MRT__WORD_LIVE) || word & MRT__WORD_ENDED)
 		return false;
 	if (word & (MRT__WORD_RUNNING | MRT__WORD_SCHEDULED)) {
-		mrt__sched_log(t->sched, MRT_LOG_WARN, "task %s (%llu) is %s", mrt_task_name(t, name, sizeof(name)),
-			       (unsigned long long)t->id, word & MRT__WORD_RUNNING ? "being polled" : "runnable");
+		/* not ours: its name may go with it */
+		mrt__sched_log(t->sched, MRT_LOG_WARN, "task %llu is %s", (unsigned long long)t->id,
+			       word & MRT__WORD_RUNNING ? "being polled" : "runnable");
 		return true;
 	}
 	old = word;
