@@ -422,6 +422,7 @@ static void free_runtime(struct mrt_runtime *rt)
 	while (atomic_load_explicit(&s->remote_done, memory_order_acquire) !=
 	       atomic_load_explicit(&s->remote_wakes, memory_order_relaxed)) /* relaxed: it does not rise any more */
 		(void)sched_yield(); /* for a few instructions of theirs; cannot fail on Linux */
+	mrt__sched_log_remove(s);
 	mrt__fork_remove(&rt->fork);
 	mrt__pool_destroy(s->pool);
 	for (i = 0; i < rt->workers_made; i++)
@@ -516,6 +517,7 @@ int mrt_runtime_create(const struct mrt_runtime_opts *opts, struct mrt_runtime *
 			free_runtime(rt);
 		return err;
 	}
+	mrt__sched_log_add(&rt->sched);
 	*ret_rt = rt;
 	return 0;
 }

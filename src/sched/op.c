@@ -110,13 +110,11 @@ struct mrt_op *mrt__op_refuse(struct mrt_op *pub, enum mrt__op_kind kind, int64_
 /* Outside a task there is nobody to deliver to. */
 static struct mrt__worker *begin_outside(struct mrt__op *op, enum mrt__op_kind kind)
 {
-	struct mrt__worker *w = mrt__worker_self;
-
 	(void)mrt__op_refuse(mrt__op_public(op), kind, -EINVAL);
-	if (w)
-		mrt__sched_log(w->sched, MRT_LOG_ERROR,
-			       "%s was started outside a task; start ops in a poll function, or use mrt_block_on()",
-			       mrt__op_kind_name(kind));
+	if (!mrt__sched_is_forked())
+		mrt__sched_log_all(MRT_LOG_ERROR,
+				   "%s was started outside a task; start ops in a poll function, or use mrt_block_on()",
+				   mrt__op_kind_name(kind));
 	return NULL;
 }
 

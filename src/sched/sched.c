@@ -2,6 +2,7 @@
 /* What concerns all workers: the log, the count of tasks, the close; and what fork does to them. */
 #include "sched/sched.h"
 
+#include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
 
@@ -20,6 +21,47 @@ void mrt__sched_log(struct mrt__sched *s, int level, const char *fmt, ...)
 	(void)vsnprintf(sentence, sizeof(sentence), fmt, ap); /* cut to fit */
 	va_end(ap);
 	s->log(level, sentence, s->log_ctx);
+}
+
+/* ---- what belongs to no runtime is told to all ---- */
+
+static pthread_mutex_t all_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct mrt__sched *all;
+
+void mrt__sched_log_add(struct mrt__sched *s)
+{
+	pthread_mutex_lock(&all_lock);
+	s->log_next = all;
+	all = s;
+	pthread_mutex_unlock(&all_lock);
+}
+
+void mrt__sched_log_remove(struct mrt__sched *s)
+{
+	struct mrt__sched **link;
+
+	pthread_mutex_lock(&all_lock);
+	for (link = &all; *link && *link != s; link = &(*link)->log_next)
+		;
+	if (*link)
+		*link = s->log_next;
+	pthread_mutex_unlock(&all_lock);
+}
+
+void mrt__sched_log_all(int level, const char *fmt, ...)
+{
+	char sentence[SENTENCE_BYTES];
+	struct mrt__sched *s;
+	va_list ap;
+
+	va_start(ap, fmt);
+	(void)vsnprintf(sentence, sizeof(sentence), fmt, ap); /* cut to fit */
+	va_end(ap);
+	pthread_mutex_lock(&all_lock);
+	for (s = all; s; s = s->log_next)
+		if (s->log)
+			s->log(level, sentence, s->log_ctx);
+	pthread_mutex_unlock(&all_lock);
 }
 
 uint64_t mrt__sched_tasks_alive(const struct mrt__sched *s)

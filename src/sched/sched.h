@@ -55,6 +55,7 @@ struct mrt__sched {
 	struct mrt__pool *pool;         /* of the layer above; NULL: none */
 	mrt_log_fn log;
 	void *log_ctx;
+	struct mrt__sched *log_next;    /* of the schedulers that a thread outside can be told through; see sched.c */
 
 	struct mrt__inject inject;
 	struct mrt__idle idle;
@@ -79,6 +80,14 @@ struct mrt__sched {
 /* Say something through the log callback; no newline. @thread any */
 __attribute__((format(printf, 3, 4)))
 void mrt__sched_log(struct mrt__sched *s, int level, const char *fmt, ...);
+
+/* Say it through every runtime of the process: for calls that belong to none. @thread any */
+__attribute__((format(printf, 2, 3)))
+void mrt__sched_log_all(int level, const char *fmt, ...);
+
+/* From when on, and until when, mrt__sched_log_all() reaches it. @thread any @blocks for a log call that is under way */
+void mrt__sched_log_add(struct mrt__sched *s);
+void mrt__sched_log_remove(struct mrt__sched *s);
 
 /**
  * A task has become SCHEDULED by the caller's hand: put it into a queue, and wake somebody if that is needed.
