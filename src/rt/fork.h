@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * The runtimes of this process, and what becomes of them in a child after fork: the child closes the rings'
- * descriptors, and every call answers -ECHILD. The parent notices nothing. (A process that forks before it creates its
- * first runtime is not concerned.)
+ * descriptors, and calls that start or wait for something answer -ECHILD. The parent notices nothing. (A process that
+ * forks before it creates its first runtime is not concerned.)
  */
 #ifndef MRT_RT_FORK_H
 #define MRT_RT_FORK_H

@@ -5,7 +5,7 @@
  * Start. Rings are created here, disabled, so that what is missing shows in mrt_runtime_create(); each worker enables
  * its own and reports; if one cannot, all leave and the whole start fails.
  *
- * Shutdown, in phases (docs/architecture.md): (1) closing: spawns are refused, the pool takes no more calls, every
+ * Shutdown, in phases (docs/shutdown.md): (1) closing: spawns are refused, the pool takes no more calls, every
  * worker aborts the tasks of its heap; (2) draining: workers go on until every task has ended, which means that every op
  * has been collected; (3) stopping: the worker that sees the last end wakes the others, each drains its own ring and
  * leaves; (4) the pool's threads are joined; (5) memory is freed. A limit may pass in 2 or 4: then nothing is freed,
@@ -667,7 +667,7 @@ static void report_holdups(struct mrt_runtime *rt)
 	mrt__sched_log(s, MRT_LOG_WARN, "shutdown is late: %llu tasks have not ended",
 		       (unsigned long long)mrt__sched_tasks_alive(s));
 	for (i = 0; i < s->workers_nr; i++) {
-		/* [WORKER.report.ask] by the wake */
+		/* [WORKER.report.ask] the wake publishes it ([PARK.state.dekker]); pairs with mrt__worker_turn() */
 		atomic_store_explicit(&s->workers[i]->report, true, memory_order_release);
 		mrt__sched_wake(s->workers[i]);
 	}
@@ -678,7 +678,7 @@ static void report_holdups(struct mrt_runtime *rt)
 		return;
 	}
 	for (i = 0; i < s->workers_nr; i++) {
-		/* [WORKER.report.done] acquire: its sentences are out */
+		/* [WORKER.report.done] acquire: its sentences are out; pairs with report_tasks() */
 		while (atomic_load_explicit(&s->workers[i]->report, memory_order_acquire) && mrt__clock_now() < until)
 			(void)nanosleep(&pause, NULL); /* bounded by `until` */
 		if (atomic_load_explicit(&s->workers[i]->report, memory_order_relaxed))

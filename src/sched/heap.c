@@ -168,6 +168,8 @@ static struct mrt__slab *slab_add(struct mrt__heap *heap, unsigned class_idx)
 		slab = heap->spare;
 	}
 	heap->spare = slab->next;
+	if (heap->warm_nr > 0)
+		heap->warm_nr--;
 	slab->free = NULL;
 	slab->class_idx = class_idx;
 	slab->cell_bytes = class_bytes(class_idx);
@@ -183,16 +185,27 @@ static struct mrt__slab *slab_add(struct mrt__heap *heap, unsigned class_idx)
 static void slab_retire(struct mrt__heap *heap, struct mrt__slab *slab)
 {
 	struct mrt__heap_class *class = &heap->classes[slab->class_idx];
+	struct mrt__slab **link;
+	unsigned i;
 
 	if (class->partial == slab && !slab->partial_next)
 		return;
 	partial_remove(slab);
 	slab_unlink(slab);
 	UNPOISON((char *)slab + MRT__SLAB_HEADER_BYTES, MRT__SLAB_BYTES - MRT__SLAB_HEADER_BYTES);
-	/* page by page but for the header's: an emptied slab gives its memory back; failure only keeps it */
+	if (heap->warm_nr < MRT__HEAP_WARM_MAX) {
+		/* a burst of tasks comes back: faulting its pages in again would cost more than running it */
+		slab->next = heap->spare;
+		heap->spare = slab;
+		heap->warm_nr++;
+		return;
+	}
+	/* all but the header's page; failure only keeps the memory */
 	(void)madvise((char *)slab + 4096, MRT__SLAB_BYTES - 4096, MADV_DONTNEED);
-	slab->next = heap->spare;
-	heap->spare = slab;
+	for (link = &heap->spare, i = 0; i < heap->warm_nr; i++)
+		link = &(*link)->next;
+	slab->next = *link;
+	*link = slab;
 }
 
 static void free_own(struct mrt__heap *heap, struct mrt__heap_cell *cell)
@@ -343,7 +356,8 @@ void mrt__heap_walk(struct mrt__heap *heap, void (*fn)(void *cell, void *ctx), v
 
 uint64_t mrt__heap_live(const struct mrt__heap *heap)
 {
-	/* [HEAP.frees.obs] frees before allocs would let a new task hide an old one; so frees are read last */
+	/* [HEAP.frees.obs] a free that is seen has its cell's last accesses behind it; pairs with [HEAP.frees.pub].
+	 * While others run it is an estimate: a cell allocated and freed between the looks makes it one too small */
 	uint64_t allocs = __atomic_load_n(&heap->allocs, __ATOMIC_RELAXED);
 	uint64_t frees = __atomic_load_n(&heap->frees, __ATOMIC_RELAXED) +
 			 atomic_load_explicit(&heap->remote_frees, memory_order_acquire);

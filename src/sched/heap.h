@@ -10,7 +10,8 @@
  *	mrt__heap_free            yes     yes              owner wait-free, others lock-free
  *	mrt__heap_walk            yes     X                wait-free
  *
- * Freed memory is kept for reuse; whole chunks go back to the kernel with the heap.
+ * Emptied slabs are kept for reuse; beyond MRT__HEAP_WARM_MAX their pages go back to the kernel at once. Address space goes
+ * back with the heap.
  */
 #ifndef MRT_SCHED_HEAP_H
 #define MRT_SCHED_HEAP_H
@@ -32,6 +33,8 @@
 	(MRT__HEAP_FINE_MAX / MRT__HEAP_FINE_STEP +                                             \
 	 (MRT__HEAP_CELL_MAX - MRT__HEAP_FINE_MAX) / MRT__HEAP_COARSE_STEP)
 
+#define MRT__HEAP_WARM_MAX 128u                 /* empty slabs that keep their memory: 8 MiB */
+
 struct mrt__heap;
 struct mrt__slab;
 struct mrt__heap_chunk;
@@ -51,6 +54,7 @@ struct mrt__heap {
 	struct mrt__heap_class classes[MRT__HEAP_CLASSES_NR];
 	struct mrt__slab *slabs;        /* all slabs in use, for the walk */
 	struct mrt__slab *spare;        /* empty slabs */
+	unsigned warm_nr;               /* of them, in front: still backed by memory */
 	struct mrt__heap_chunk *chunks;
 	uint64_t allocs;                /* owner: cells handed out, ever */
 	uint64_t frees;                 /* owner: cells freed by it, ever */

@@ -96,7 +96,8 @@ static int pick_sleeper(struct mrt__idle *idle)
 {
 	unsigned old;
 
-	/* [IDLE.word.pick] seq_cst as all of this word: others see the pick before they see the sleeper gone */
+	/* [IDLE.word.pick] seq_cst as all of this word: others see the pick before they see the sleeper gone; pairs
+	 * with [IDLE.word.again] and, for the publishers that come later, with [IDLE.word.dekker] */
 	old = atomic_fetch_add_explicit(&idle->word, UNPARKED_ONE + SEARCHING_ONE, memory_order_seq_cst);
 	mrt__assert(unparked_of(old) < idle->workers_nr);
 	return (int)remove_sleeper(idle, idle->sleepers_nr - 1);
@@ -107,14 +108,15 @@ int mrt__idle_worker_to_notify(struct mrt__idle *idle)
 	unsigned word;
 	int w = -1;
 
-	/* [IDLE.word.dekker] publisher's side: a read-modify-write, see the top; pairs with mrt__idle_park() */
+	/* [IDLE.word.dekker] publisher's side: a read-modify-write, see the top; pairs with the worker's in
+	 * mrt__idle_park(), and with [IDLE.word.search] and [IDLE.word.found] */
 	word = atomic_fetch_add_explicit(&idle->word, 0, memory_order_seq_cst);
 	if (searching_of(word) != 0 || unparked_of(word) >= idle->workers_nr)
 		return -1;
 	mrt__lock(&idle->lock);
 	/*
 	 * Again, since another publisher may have picked meanwhile. A load will do: it is not older than our RMW, so
-	 * a searcher that it shows will still pass the word after us. [IDLE.word.again]
+	 * a searcher that it shows will still pass the word after us. [IDLE.word.again] pairs with [IDLE.word.pick].
 	 */
 	word = atomic_load_explicit(&idle->word, memory_order_seq_cst);
 	if (searching_of(word) == 0 && unparked_of(word) < idle->workers_nr)
@@ -148,7 +150,7 @@ bool mrt__idle_unpark_worker(struct mrt__idle *idle, unsigned w)
 		;
 	found = pos < idle->sleepers_nr;
 	if (found) {
-		/* [IDLE.word.unpark] seq_cst as all of this word */
+		/* [IDLE.word.unpark] before w looks whether there is a sentry; pairs with [IDLE.word.sentry] */
 		old = atomic_fetch_add_explicit(&idle->word, UNPARKED_ONE, memory_order_seq_cst);
 		mrt__assert(unparked_of(old) < idle->workers_nr);
 		(void)remove_sleeper(idle, pos); /* it is w */
@@ -207,7 +209,8 @@ bool mrt__idle_is_parked(const struct mrt__idle *idle, unsigned w)
 
 unsigned mrt__idle_unparked_nr(const struct mrt__idle *idle)
 {
-	/* [IDLE.word.sentry] seq_cst: the sentry decides by it whether to resign; pairs with the counts' changes */
+	/* [IDLE.word.sentry] seq_cst: the sentry decides by it whether to resign; pairs with [IDLE.word.unpark] and
+	 * [IDLE.word.pick], see [SENTRY.dekker] */
 	return unparked_of(atomic_load_explicit(&idle->word, memory_order_seq_cst));
 }
 
@@ -241,7 +244,8 @@ int mrt__idle_appoint(struct mrt__idle *idle, int except, atomic_uint *post)
 		if ((int)idle->sleepers[pos - 1] != except)
 			w = idle->sleepers[pos - 1];
 	}
-	/* [SENTRY.dekker] under the lock, so that whoever is appointed is still asleep, and sees it when it wakes */
+	/* [SENTRY.dekker] under the lock, so that whoever is appointed is still asleep, and sees it when it wakes;
+	 * pairs with sentry.c's sentry_get() */
 	if (w >= 0 && !atomic_compare_exchange_strong_explicit(post, &none, (unsigned)w + 1, memory_order_seq_cst,
 							       memory_order_seq_cst))
 		w = -1;

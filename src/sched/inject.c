@@ -27,7 +27,8 @@ void mrt__inject_push(struct mrt__inject *q, struct mrt_task *const *tasks, size
 	q->tail = tasks[nr - 1];
 	/*
 	 * [INJECT.len.pub] seq_cst, before the pusher reads the idle word: a worker that has left the unparked count
-	 * before we look for sleepers sees this length in its last look; pairs with mrt__idle_park() and the rescan.
+	 * before we look for sleepers sees this length in its last look; pairs with [IDLE.word.dekker] in
+	 * mrt__idle_park(), which comes before it.
 	 */
 	atomic_fetch_add_explicit(&q->len, nr, memory_order_seq_cst);
 	mrt__unlock(&q->lock);

@@ -7,9 +7,10 @@
  *
  *	field            who, when
  *	res, why, state  holder; while a cancel message is under way `res` is the ring owner's mailbox link
- *	kind, flags      holder (set at start, before anybody else can see the op)
+ *	kind, flags      set at start, before anybody else can see the op; then read by all
+ *	hflags           holder, also in flight
  *	next, pprev      holder: the task's list of ops in flight
- *	task, mode       set at start, read by the completer and the ring owner
+ *	task             set at start, read by the completer and the ring owner
  *	raw              while in flight: the ring owner's (bytes moved so far; splice: fd_in); then the completer's result
  *	done_next        completer: link of the task's done stack; before that the ring owner's queue of ops not yet staged
  *	ring, rflags     ring owner

@@ -56,9 +56,9 @@ static bool claim_half(struct mrt__runq *q, uint32_t real, uint32_t tail)
 		return true;
 	}
 	/*
-	 * [RUNQ.head.all] release: as [RUNQ.head.pop]. No acquire: the caller's load of head has seen that no
-	 * thief is at work ([RUNQ.head.obs]), and success means that none has come since. On failure `seen` holds
-	 * the thief's claim; the caller starts over.
+	 * [RUNQ.head.all] release: as [RUNQ.head.pop], pairs with [RUNQ.head.obs] in claim_steal(). No acquire: the
+	 * caller's load of head has seen that no thief is at work ([RUNQ.head.obs]), and success means that none has
+	 * come since. On failure `seen` holds the thief's claim; the caller starts over.
 	 */
 	if (!atomic_compare_exchange_strong_explicit(&q->head, &seen, all, memory_order_release,
 						     memory_order_relaxed))
@@ -125,8 +125,8 @@ static uint32_t claim_steal(struct mrt__runq *victim, uint32_t *ret_first)
 			return 0;
 		next = mrt__runq_pack(steal, real + nr);
 		/*
-		 * [RUNQ.head.claim] release: whoever reads this head sees a tail not older than ours; acquire, on
-		 * failure too: the head that another left is looked at anew, as above.
+		 * [RUNQ.head.claim] release: whoever reads this head sees a tail not older than ours, pairs with
+		 * [RUNQ.head.obs]; acquire, on failure too: the head that another left is looked at anew, as above.
 		 */
 	} while (!atomic_compare_exchange_weak_explicit(&victim->head, &head, next, memory_order_acq_rel,
 							memory_order_acquire));

@@ -83,7 +83,8 @@ void mrt__sched_close(struct mrt__sched *s)
 {
 	unsigned i;
 
-	/* [SCHED.closing.dekker] before the heaps are walked; pairs with mrt__task_spawn() */
+	/* [SCHED.closing.dekker] before the heaps are walked; pairs with mrt__task_spawn() and, through the wakes,
+	 * with the relaxed look in mrt__worker_turn() */
 	atomic_store_explicit(&s->closing, true, memory_order_seq_cst);
 	for (i = 0; i < s->workers_nr; i++)
 		mrt__sched_wake(s->workers[i]);

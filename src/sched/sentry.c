@@ -30,7 +30,7 @@
 
 static unsigned sentry_get(struct mrt__sched *s)
 {
-	/* [SENTRY.dekker] */
+	/* [SENTRY.dekker] pairs with the exchanges below and in mrt__idle_appoint() */
 	return atomic_load_explicit(&s->sentry, memory_order_seq_cst);
 }
 
@@ -54,7 +54,7 @@ static bool is_stuck(struct mrt__worker *v, uint64_t now)
 
 static void start_timer(struct mrt__worker *w)
 {
-	/* [SENTRY.timer] */
+	/* [SENTRY.timer] after the appointment; pairs with stop_timer() */
 	if (!atomic_exchange_explicit(&w->sentry_armed, true, memory_order_seq_cst))
 		mrt__ring_sentry_arm(w->ring, MRT__SENTRY_NS);
 }
@@ -68,7 +68,7 @@ static bool is_sentry(const struct mrt__worker *w)
 static void stop_timer(struct mrt__worker *w)
 {
 	mrt__ring_sentry_disarm(w->ring);
-	/* [SENTRY.timer] */
+	/* [SENTRY.timer] before the look at the office; pairs with start_timer() */
 	(void)atomic_exchange_explicit(&w->sentry_armed, false, memory_order_seq_cst);
 	if (is_sentry(w))
 		start_timer(w); /* appointed while it was being stopped */
@@ -79,7 +79,7 @@ static bool try_appoint(struct mrt__worker *w)
 {
 	unsigned none = 0;
 
-	/* [SENTRY.dekker] */
+	/* [SENTRY.dekker] pairs with sentry_get() */
 	if (!atomic_compare_exchange_strong_explicit(&w->sched->sentry, &none, w->index + 1u, memory_order_seq_cst,
 						     memory_order_seq_cst))
 		return false;
@@ -99,7 +99,7 @@ static bool try_resign(struct mrt__worker *w)
 {
 	unsigned me = w->index + 1u;
 
-	/* [SENTRY.dekker] */
+	/* [SENTRY.dekker] before the look at the awake that follows; pairs with sentry_get() of who has just woken */
 	return atomic_compare_exchange_strong_explicit(&w->sched->sentry, &me, 0, memory_order_seq_cst,
 						       memory_order_seq_cst);
 }

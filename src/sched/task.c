@@ -484,8 +484,8 @@ static void init_task(struct mrt_task *t, struct mrt__sched *s, struct mrt__work
 	fill_frame(t, sp, frame_bytes);
 	if (sp->on_end)
 		mrt__task_trailer(t)->on_end = sp->on_end;
-	/* [TASK.word.spawn] from here on it can be aborted; SCHEDULED is ours, so nobody else enqueues it. The first holder
-	 * sees the whole task by the order of the queue that it takes it from */
+	/* [TASK.word.spawn] from here on it can be aborted; SCHEDULED is ours, so nobody else enqueues it; pairs with
+	 * [TASK.word.ask] and [TASK.word.take]. What queues it publishes it as well */
 	atomic_store_explicit(&t->word, MRT__WORD_LIVE | MRT__WORD_SCHEDULED, memory_order_release);
 	if (sp->on_init)
 		sp->on_init(t, sp->ctx);
@@ -520,7 +520,8 @@ int mrt__task_spawn(struct mrt__sched *s, const struct mrt__spawn *sp, struct mr
 		pthread_mutex_unlock(&out->lock);
 	if (ret_task)
 		*ret_task = t;
-	/* [SCHED.closing.dekker] the walk may have passed our heap before the word was set: then we see the flag */
+	/* [SCHED.closing.dekker] closed since check_spawn() looked: it need not be polled first; pairs with
+	 * mrt__sched_close(). Nothing hangs on it: the walk finds the task, see mrt__worker_abort_all() */
 	if (mrt__unlikely(atomic_load_explicit(&s->closing, memory_order_seq_cst)) && !sp->internal)
 		mrt__task_abort(t);
 	if (mrt__unlikely(opts.flags & MRT_SPAWN_SPREAD))
@@ -572,11 +573,13 @@ void mrt__task_unref(struct mrt_task *t)
 {
 	struct mrt__worker *w = mrt__worker_self;
 
-	/* [TASK.refs.drop] acquire: the last one sees all that the others did; a count of 1 is ours alone */
+	/* [TASK.refs.drop] acquire: the last one sees all that the others did; a count of 1 is ours alone; pairs with
+	 * itself, the release in the exchange of those before */
 	if (atomic_load_explicit(&t->refs, memory_order_acquire) != 1 &&
 	    atomic_fetch_sub_explicit(&t->refs, 1, memory_order_acq_rel) != 1)
 		return;
-	/* [TASK.word.free] no LIVE: the walk of a closing runtime passes it by; release: before the cell is reused */
+	/* [TASK.word.free] no LIVE: the walk of a closing runtime passes it by, its exchange fails; pairs with
+	 * [TASK.word.ask]. (The cell's reuse is ordered by [HEAP.remote.push].) */
 	atomic_store_explicit(&t->word, 0, memory_order_release);
 	mrt__heap_free(t, w && w->sched == t->sched ? &w->heap : NULL);
 }
@@ -607,7 +610,7 @@ bool mrt_task_is_aborted(const struct mrt_task *t)
 
 bool mrt_task_is_finished(const struct mrt_task *t)
 {
-	/* [TASK.word.end] */
+	/* [TASK.word.end] the result is there; pairs with end_task() */
 	return atomic_load_explicit(&t->word, memory_order_acquire) & MRT__WORD_ENDED;
 }
 
@@ -771,7 +774,8 @@ bool mrt__task_report(struct mrt_task *t)
 		return true;
 	}
 	old = word;
-	/* [TASK.word.take] be its holder while we read its list; relaxed on failure: then it is not reported */
+	/* [TASK.word.take] be its holder while we read its list; pairs with [TASK.word.put]; relaxed on failure: then
+	 * it is not reported */
 	if (!atomic_compare_exchange_strong_explicit(&t->word, &old, word | MRT__WORD_RUNNING, memory_order_acquire,
 						     memory_order_relaxed))
 		return true;

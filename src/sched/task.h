@@ -186,7 +186,8 @@ static inline bool mrt__task_ask_abort(struct mrt_task *t)
 		word = old | MRT__WORD_ABORT | MRT__WORD_ABORTED;
 		if (!(old & MRT__WORD_RUNNING))
 			word |= MRT__WORD_SCHEDULED;
-		/* [TASK.word.ask] pairs with [TASK.word.take]; relaxed on failure: only old is used */
+		/* [TASK.word.ask] pairs with [TASK.word.take], [TASK.word.spawn] and [TASK.word.free]; relaxed on
+		 * failure: only old is used */
 	} while (!atomic_compare_exchange_weak_explicit(&t->word, &old, word, memory_order_acq_rel,
 							memory_order_relaxed));
 	return !(old & (MRT__WORD_RUNNING | MRT__WORD_SCHEDULED));

@@ -35,7 +35,8 @@ static void set_state(struct mrt__wheel_entry *e, enum timer_state state)
 	atomic_store_explicit(&e->state, state, memory_order_relaxed);
 }
 
-/* Under the lock. [WORKER.wheel_next] a hint for parking and for the sentry; each looks again under the lock. */
+/* Under the lock. [WORKER.wheel_next] orders nothing, so it has no partner: a hint for parking and for the sentry,
+ * each of which looks again under the lock. */
 static void publish_next(struct mrt__worker *v)
 {
 	atomic_store_explicit(&v->wheel_next, mrt__wheel_next(&v->wheel), memory_order_relaxed);

@@ -183,7 +183,7 @@ struct mrt_task *mrt__inbox_take(struct mrt__worker *v)
 	/* relaxed: empty needs no order */
 	if (!atomic_load_explicit(&v->inbox, memory_order_relaxed))
 		return NULL;
-	/* [WORKER.inbox.take] */
+	/* [WORKER.inbox.take] pairs with [WORKER.inbox.push] */
 	for (t = atomic_exchange_explicit(&v->inbox, NULL, memory_order_acquire); t; t = next) {
 		next = t->queue_next;
 		t->queue_next = list;
@@ -215,7 +215,7 @@ void mrt__mailbox_drain(struct mrt__worker *w)
 	/* relaxed: empty needs no order */
 	if (mrt__likely(!atomic_load_explicit(&w->mailbox, memory_order_relaxed)))
 		return;
-	/* [WORKER.mailbox.take] */
+	/* [WORKER.mailbox.take] pairs with [WORKER.mailbox.push] */
 	for (op = atomic_exchange_explicit(&w->mailbox, NULL, memory_order_acquire); op; op = next) {
 		bool terminal = op->rflags & MRT__OPR_TERMINAL;
 		int64_t raw = op->raw;
@@ -448,7 +448,7 @@ static void report_tasks(struct mrt__worker *w)
 		mrt__heap_walk(&s->outside[i].heap, report_cell, &left);
 		pthread_mutex_unlock(&s->outside[i].lock);
 	}
-	/* [WORKER.report.done] */
+	/* [WORKER.report.done] our sentences are out; pairs with report_holdups() */
 	atomic_store_explicit(&w->report, false, memory_order_release);
 }
 
@@ -464,7 +464,8 @@ bool mrt__worker_turn(struct mrt__worker *w)
 	/* relaxed: it comes with a wake; seen now or at the next turn */
 	if (mrt__unlikely(atomic_load_explicit(&w->sched->closing, memory_order_relaxed)) && !w->heap_aborted)
 		mrt__worker_abort_all(w);
-	if (mrt__unlikely(atomic_load_explicit(&w->report, memory_order_relaxed))) /* relaxed: as closing */
+	/* relaxed: as closing, it comes with a wake. [WORKER.report.ask] pairs with report_holdups() */
+	if (mrt__unlikely(atomic_load_explicit(&w->report, memory_order_relaxed)))
 		report_tasks(w);
 	mrt__mailbox_drain(w);
 	if (mrt__ring_staged(w->ring) > 0 || mrt__ring_has_deferred(w->ring))
@@ -664,15 +665,16 @@ static bool may_stop(struct mrt__sched *s)
 
 	if (!atomic_load_explicit(&s->closing, memory_order_acquire))
 		return false;
-	/* [SCHED.walked.pub] before that a spawn from outside may be on its way, and the count be zero but for a moment */
 	/*
-	 * A read-modify-write, also between our own count of ends and the look at the others': with plain loads two
-	 * workers that each end a last task could both see the other's as alive, and nobody would stop.
+	 * [SCHED.walked.pub] before that a spawn from outside may be on its way, and the count be zero but for a
+	 * moment; pairs with mrt__worker_abort_all(). A read-modify-write, also between our own count of ends and the
+	 * look at the others': with plain loads two workers that each end a last task could both see the other's as
+	 * alive, and nobody would stop.
 	 */
 	if (atomic_fetch_add_explicit(&s->walked_heaps, 0, memory_order_acq_rel) < MRT__OUTSIDE_HEAPS_NR ||
 	    mrt__sched_tasks_alive(s) > 0)
 		return false;
-	/* relaxed: set once; the wakes below order it */
+	/* who sets it wakes the others; each of them looks at the counts for itself */
 	if (!atomic_exchange_explicit(&s->stopping, true, memory_order_acq_rel))
 		for (i = 0; i < s->workers_nr; i++)
 			if (s->workers[i] != mrt__worker_self)

@@ -63,9 +63,10 @@ struct mrt__worker {
 
 	/* ---- others' too ---- */
 	mrt__cache_aligned struct mrt__park park;
-	/* ops whose cancel we are asked for, by op->res; MPSC, taken whole. [WORKER.mailbox] */
+	/* ops whose cancel we are asked for, by op->res; MPSC, taken whole. [WORKER.mailbox.push], [.take] */
 	_Atomic(struct mrt__op *) mailbox;
-	/* tasks placed here, by queue_next; pushed by any, taken whole by the owner or the sentry. [WORKER.inbox] */
+	/* tasks placed here, by queue_next; pushed by any, taken whole by the owner or the sentry. [WORKER.inbox.push],
+	 * [.take] */
 	_Atomic(struct mrt_task *) inbox;
 	atomic_uint inbox_nr;
 	atomic_bool report;             /* asked to say what its tasks wait for; it clears it */
