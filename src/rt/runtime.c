@@ -527,20 +527,23 @@ int mrt_runtime_create(const struct mrt_runtime_opts *opts, struct mrt_runtime *
 /* Become the owner, or check that we are. */
 static int claim(struct mrt_runtime *rt)
 {
-	int tid = (int)syscall(SYS_gettid), none = 0;
+	uintptr_t me = mrt__sched_thread(), none = 0;
 
 	/* relaxed: the owner compares with itself; another thread only learns that it is not */
-	if (atomic_compare_exchange_strong_explicit(&rt->sched.owner_tid, &none, tid, memory_order_relaxed,
+	if (atomic_compare_exchange_strong_explicit(&rt->sched.owner, &none, me, memory_order_relaxed,
 						    memory_order_relaxed)) {
 		rt->enable_err = enter_worker(rt->sched.workers[0]);
 		mrt__worker_self = NULL;
-		none = tid;
+		none = me;
 	}
-	return none == tid ? rt->enable_err : -EXDEV;
+	return none == me ? rt->enable_err : -EXDEV;
 }
 
-/* Park, but not beyond the deadline. */
-static void park_until(struct mrt__worker *w, uint64_t deadline_ns)
+/*
+ * Park, but not beyond the deadline. The thread is the caller's: its timer slack is made small for the first wait and
+ * given back at the end (the system call is slow, and many drives never wait). *slack: 0 until then.
+ */
+static void park_until(struct mrt__worker *w, uint64_t deadline_ns, int *slack)
 {
 	uint64_t timeout_ns, now;
 
@@ -550,6 +553,10 @@ static void park_until(struct mrt__worker *w, uint64_t deadline_ns)
 		now = mrt__clock_now();
 		timeout_ns = mrt__min(timeout_ns, deadline_ns > now ? deadline_ns - now : 0);
 	}
+	if (*slack == 0 && timeout_ns != UINT64_MAX) {
+		*slack = prctl(PR_GET_TIMERSLACK);
+		(void)prctl(PR_SET_TIMERSLACK, 1UL); /* without it waits are only a little later */
+	}
 	mrt__ring_wait(w->ring, timeout_ns);
 	mrt__worker_park_end(w);
 }
@@ -558,11 +565,10 @@ static void park_until(struct mrt__worker *w, uint64_t deadline_ns)
 static bool drive(struct mrt_runtime *rt, const struct mrt_task *root, uint64_t deadline_ns)
 {
 	struct mrt__worker *w = rt->sched.workers[0];
-	int slack = prctl(PR_GET_TIMERSLACK);
 	bool done = false;
+	int slack = 0;
 
 	mrt__worker_self = w;
-	(void)prctl(PR_SET_TIMERSLACK, 1UL); /* without it waits are only a little later */
 	mrt__stat_set(&w->stats->state, MRT_WORKER_RUNNING);
 	while (!done) {
 		enum mrt__tick tick;
@@ -575,7 +581,7 @@ static bool drive(struct mrt_runtime *rt, const struct mrt_task *root, uint64_t 
 		else if (deadline_ns != UINT64_MAX && mrt__clock_now() >= deadline_ns)
 			break;
 		else if (tick == MRT__TICK_PARK)
-			park_until(w, deadline_ns);
+			park_until(w, deadline_ns, &slack);
 	}
 	if (slack > 0)
 		(void)prctl(PR_SET_TIMERSLACK, (unsigned long)slack); /* the caller's thread, as it was */

@@ -64,6 +64,13 @@ void mrt__sched_log_all(int level, const char *fmt, ...)
 	pthread_mutex_unlock(&all_lock);
 }
 
+uintptr_t mrt__sched_thread(void)
+{
+	static __thread char here __attribute__((tls_model("initial-exec")));
+
+	return (uintptr_t)&here;
+}
+
 uint64_t mrt__sched_tasks_alive(const struct mrt__sched *s)
 {
 	uint64_t ends = 0, spawns = 0;

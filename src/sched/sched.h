@@ -46,7 +46,7 @@ struct mrt__sched {
 	struct mrt__worker **workers;   /* [workers_nr] */
 	unsigned workers_nr;
 	bool current_thread;
-	_Atomic int owner_tid;          /* current-thread: who drives it, 0: nobody has yet. Set once */
+	_Atomic uintptr_t owner;        /* current-thread: mrt__sched_thread() of who drives it, 0: nobody yet. Set once */
 	bool tune_inject;
 	bool tune_events;
 	uint32_t inject_interval;
@@ -107,6 +107,9 @@ uint64_t mrt__sched_tasks_alive(const struct mrt__sched *s);
 
 /* Begin to close: no spawns from now on; every worker aborts what it finds. @thread any */
 void mrt__sched_close(struct mrt__sched *s);
+
+/* A name for the calling thread, without a system call: unique among the threads that live. @thread any */
+uintptr_t mrt__sched_thread(void);
 
 /* Is the process a child of the one that made the runtime? See fork.c. @thread any */
 bool mrt__sched_is_forked(void);

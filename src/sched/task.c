@@ -713,7 +713,7 @@ int mrt_task_join_wait(struct mrt_task *t, int64_t *ret_result)
 		return -ECHILD;
 	/* relaxed: the owner compares with itself */
 	if (t->sched->current_thread && !mrt_task_is_finished(t) &&
-	    atomic_load_explicit(&t->sched->owner_tid, memory_order_relaxed) == (int)syscall(SYS_gettid))
+	    atomic_load_explicit(&t->sched->owner, memory_order_relaxed) == mrt__sched_thread())
 		return -EDEADLK;
 	atomic_init(&j.done, 0);
 	/* [TASK.join.wait] as in mrt_join() */
