@@ -4,8 +4,8 @@
  * by a little with each step, and by a leap when all sleep.
  *
  * A step is one tick of a worker, or its waking up, or a call of the pool. Steps nest: where a worker that is in the
- * middle of a step reads the clock or would enter the kernel, and where a task's poll says that it takes long, others
- * may make steps before it goes on. The interrupted worker is busy meanwhile, as a thread is that lost its CPU. So
+ * middle of a step reads the clock, would enter the kernel or calls another file (sim_wrap.c), and where a task's poll
+ * says that it takes long, others may make steps before it goes on. The interrupted worker is busy meanwhile, as a thread is that lost its CPU. So
  * interleavings are tried at all points where the runtime touches the outside, though not between any two instructions;
  * that is what tests/model is for.
  *
@@ -109,6 +109,7 @@ static void on_log(int level, const char *sentence, void *ctx)
 {
 	(void)ctx;
 	sim_log("log %d: %s", level, sentence);
+	sim_preempt();
 }
 
 /* ---- options ---- */
@@ -326,6 +327,18 @@ static unsigned pick_runnable(struct sim_worker **ret_sw)
 	return nr;
 }
 
+/* Somebody outside wakes a worker, with or without a reason. */
+static void disturb(void)
+{
+	struct mrt__worker *w = sim.workers[sim_below(sim.opts.workers_nr)].w, *before = mrt__worker_self;
+
+	mrt__worker_self = NULL;
+	if (sim_chance(300))
+		atomic_store_explicit(&w->report, true, memory_order_release);
+	mrt__sched_wake(w);
+	mrt__worker_self = before;
+}
+
 bool sim_step(void)
 {
 	struct mrt__pool_stats pool;
@@ -334,6 +347,8 @@ bool sim_step(void)
 	sim_check(++sim.steps <= sim.steps_max, "no end is in sight");
 	sim.now_ns += sim_below(sim.opts.tick_ns_max + 1);
 	sim_kernel_run();
+	if (sim_chance(sim.opts.spurious))
+		disturb();
 	mrt__pool_stats_get(sim.sched->pool, &pool);
 	if (pool.queued > 0 && sim_chance(300))
 		return run_pool();
@@ -345,20 +360,34 @@ bool sim_step(void)
 	return true;
 }
 
+/* Is a lock held that a nested step might want? A real thread would wait for it. */
+static bool has_locked(struct mrt__sched *s)
+{
+	unsigned i;
+
+	for (i = 0; i < MRT__OUTSIDE_HEAPS_NR; i++) {
+		if (pthread_mutex_trylock(&s->outside[i].lock))
+			return true;
+		pthread_mutex_unlock(&s->outside[i].lock);
+	}
+	return false;
+}
+
 void sim_preempt(void)
 {
-	uint64_t begun_ns = sim.now_ns;
 	unsigned left;
 
 	if (!mrt__worker_self || --sim.preempt_left > 0)
 		return;
+	if (has_locked(sim.sched)) {
+		sim.preempt_left = 1;
+		return;
+	}
 	sim.preempt_left = draw_preemption();
 	sim.depth++;
 	for (left = 1 + (unsigned)sim_below(NESTED_STEPS_MAX); left > 0 && sim_step(); left--)
 		continue;
 	sim.depth--;
-	if (sim.now_ns - begun_ns > sim.slipped_ns)
-		sim.slipped_ns = sim.now_ns - begun_ns;
 }
 
 /* ---- when nobody can run ---- */

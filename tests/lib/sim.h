@@ -100,7 +100,6 @@ struct sim {
 	uint64_t preempt_left;          /* preemption points until the next preemption */
 	unsigned depth;                 /* steps that were interrupted */
 	uint64_t quiet_nr;              /* times that all workers slept */
-	uint64_t slipped_ns;            /* most time that somebody was kept from running, by freezing or preemption */
 	bool closing;
 	struct mrt__sched *sched;
 	struct mrt__ring *rings[SIM_WORKERS_MAX];

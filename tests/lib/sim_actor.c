@@ -999,6 +999,8 @@ static enum mrt_poll act_forget(struct mrt_task *self, void *frame)
 		if (s->kind == KIND_SEMAPHORE && mrt_op_is_done(&s->op) && s->op.res == 0)
 			mrt_semaphore_release(&world.semaphore, s->permits);
 	}
+	if (chance(a, 500))
+		sim_stuck(draw_ns(a, 1000000)); /* some of them end meanwhile, and nobody will look */
 	sim_log("returns with ops in flight");
 	MRT_RETURN(self, -EPIPE);
 }
@@ -1079,7 +1081,7 @@ void sim_actors_draw(struct sim_actors_opts *o)
 	for (i = 0; i < SIM_ACTS_NR; i++)
 		o->weights[i] = sim_chance(150) ? 0 : 1 + (unsigned)sim_below(10);
 	o->weights[SIM_ACT_OP] += 5;
-	o->weights[SIM_ACT_FORGET] = sim_chance(300);
+	o->weights[SIM_ACT_FORGET] = sim_chance(300) ? 1 + (unsigned)sim_below(3) : 0;
 	o->weights[SIM_ACT_STUCK] = o->weights[SIM_ACT_HANG] = 0;
 	o->acts_max = 1 + (unsigned)sim_below(30);
 	o->alive_max = 1 + (unsigned)sim_below(60);

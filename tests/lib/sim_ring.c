@@ -391,6 +391,7 @@ static void check_restage(struct record *r, const struct mrt__ring_args *args)
 		sim_check(r->history.last == -EAGAIN || r->history.last == -EINTR, "op #%llu is tried again after %d",
 			  serial, r->history.last);
 		sim_check(r->retries++ == 0, "op #%llu is tried again more than once", serial);
+		sim_check(args->sqe_flags & MRT__RING_SQE_ASYNC, "op #%llu is tried again, but not by io-wq", serial);
 	} else {
 		sim_check(r->all && r->history.last > 0, "op #%llu is staged again after %d", serial, r->history.last);
 	}
@@ -897,11 +898,13 @@ unsigned mrt__ring_space(const struct mrt__ring *ring)
 
 unsigned mrt__ring_ready(const struct mrt__ring *ring)
 {
+	sim_preempt();
 	return ring->cq.nr;
 }
 
 bool mrt__ring_has_deferred(const struct mrt__ring *ring)
 {
+	sim_preempt();
 	return ring->deferred.nr > 0 || ring->overflow.nr > 0 || chance(sim.opts.stale);
 }
 
