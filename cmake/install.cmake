@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-# Headers, both libraries, the CMake package, the pkg-config file and the command.
+# Headers, both libraries, the CMake package, the pkg-config file, the manual pages and the command.
 
 include(CMakePackageConfigHelpers)
 
@@ -31,6 +31,12 @@ string(REGEX REPLACE "/$" "" MRT_PC_PREFIX "${MRT_PC_PREFIX}")
 configure_file(cmake/martlet.pc.in "${CMAKE_CURRENT_BINARY_DIR}/martlet.pc" @ONLY)
 install(FILES "${CMAKE_CURRENT_BINARY_DIR}/martlet.pc" DESTINATION "${CMAKE_INSTALL_LIBDIR}/pkgconfig")
 
+file(GLOB MRT_MAN_3 CONFIGURE_DEPENDS docs/man/*.3)
+file(GLOB MRT_MAN_7 CONFIGURE_DEPENDS docs/man/*.7)
+install(FILES ${MRT_MAN_3} DESTINATION "${CMAKE_INSTALL_MANDIR}/man3")
+install(FILES ${MRT_MAN_7} DESTINATION "${CMAKE_INSTALL_MANDIR}/man7")
+
 if(TARGET martlet_cmd)
 	install(TARGETS martlet_cmd RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}")
+	install(FILES docs/man/martlet.1 DESTINATION "${CMAKE_INSTALL_MANDIR}/man1")
 endif()
