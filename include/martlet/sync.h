@@ -3,8 +3,16 @@
  * What tasks wait for besides I/O. Waits are ops: they can be awaited together with reads and sleeps, cancelled, and
  * given deadlines. The completing side works from any thread, inside a runtime or not, and never blocks.
  *
- * Memory is the caller's: an object may be zeroed or set up by its init function, and must outlive its waiters and its
- * users. What happened before a send, release or notify is visible after the wait that it completes.
+ * Memory is the caller's: an object may be zeroed or set up by its init function. What happened before a send, release or
+ * notify is visible after the wait that it completes.
+ *
+ * Lifetime: an object must outlive the *delivery* of every wait on it, of cancelled ones too (await it, or let its task
+ * end), and the return of every other call on it. That a wait has been completed is not enough: until it is delivered its
+ * task may still cancel it or pass on what it took, and both look into the object. So a oneshot with a single waiter may
+ * stand in the waiter's frame, which is not freed before, if the sender is certain to send before that wait is over, or
+ * never to send after it; an object with several waiters belongs in memory that outlives them all.
+ *
+ * In a child after fork do not use them: the calls that do not wait do not answer -ECHILD, wake nobody, and may spin.
  */
 #ifndef MARTLET_SYNC_H
 #define MARTLET_SYNC_H
