@@ -412,6 +412,23 @@ static void abandon(struct mrt__fork_link *link)
 		mrt__ring_abandon(rt->rings[i]);
 }
 
+/* Every task has ended, so a cell that is in use is kept by a handle. */
+static void report_handles(struct mrt__sched *s, unsigned workers_nr)
+{
+	uint64_t live = 0;
+	unsigned i;
+
+	for (i = 0; i < workers_nr; i++)
+		live += mrt__heap_live(&s->workers[i]->heap);
+	for (i = 0; i < MRT__OUTSIDE_HEAPS_NR; i++)
+		live += mrt__heap_live(&s->outside[i].heap);
+	if (live > 0)
+		mrt__sched_log(s, MRT_LOG_WARN,
+			       "%llu task handles were neither joined nor detached before the runtime was destroyed: they are "
+			       "not valid any more",
+			       (unsigned long long)live);
+}
+
 /* Free a runtime whose threads have all been joined (or never started). */
 static void free_runtime(struct mrt_runtime *rt)
 {
@@ -422,6 +439,7 @@ static void free_runtime(struct mrt_runtime *rt)
 	while (atomic_load_explicit(&s->remote_done, memory_order_acquire) !=
 	       atomic_load_explicit(&s->remote_wakes, memory_order_relaxed)) /* relaxed: it does not rise any more */
 		(void)sched_yield(); /* for a few instructions of theirs; cannot fail on Linux */
+	report_handles(s, rt->workers_made);
 	mrt__sched_log_remove(s);
 	mrt__fork_remove(&rt->fork);
 	mrt__pool_destroy(s->pool);

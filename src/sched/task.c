@@ -385,7 +385,7 @@ static int check_spawn(const struct mrt__sched *s, const struct mrt__spawn *sp, 
 	if (ret_opts->frame_bytes > FRAME_BYTES_MAX || ret_opts->flags & ~MRT_SPAWN_SPREAD || ret_opts->reserved)
 		return -EINVAL;
 	/* relaxed: a spawn that races with the close is aborted by the walk, or refused: both are right */
-	if (atomic_load_explicit(&s->closing, memory_order_relaxed) && !sp->internal)
+	if (atomic_load_explicit(&s->closing, memory_order_relaxed))
 		return -ESHUTDOWN;
 	return 0;
 }
@@ -522,7 +522,7 @@ int mrt__task_spawn(struct mrt__sched *s, const struct mrt__spawn *sp, struct mr
 		*ret_task = t;
 	/* [SCHED.closing.dekker] closed since check_spawn() looked: it need not be polled first; pairs with
 	 * mrt__sched_close(). Nothing hangs on it: the walk finds the task, see mrt__worker_abort_all() */
-	if (mrt__unlikely(atomic_load_explicit(&s->closing, memory_order_seq_cst)) && !sp->internal)
+	if (mrt__unlikely(atomic_load_explicit(&s->closing, memory_order_seq_cst)))
 		mrt__task_abort(t);
 	if (mrt__unlikely(opts.flags & MRT_SPAWN_SPREAD))
 		place_spread(s, t);

@@ -205,7 +205,6 @@ struct mrt__spawn {
 	void (*on_end)(struct mrt_task *task);
 	void (*on_init)(struct mrt_task *task, void *ctx); /* before anybody can see the task */
 	void *ctx;
-	bool internal;                          /* allowed while the runtime closes */
 };
 
 /**

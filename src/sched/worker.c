@@ -162,17 +162,24 @@ void mrt__sched_enqueue(struct mrt_task *t)
 
 void mrt__inbox_push(struct mrt__worker *w, struct mrt_task *t)
 {
+	struct mrt__worker *self = mrt__worker_self;
+	struct mrt__sched *s = w->sched;
+	bool outside = !self || self->sched != s;
 	/* relaxed: the exchange decides */
 	struct mrt_task *old = atomic_load_explicit(&w->inbox, memory_order_relaxed);
 
+	/* relaxed: an estimate, for placing; before the push, so that a take never counts below zero */
+	atomic_fetch_add_explicit(&w->inbox_nr, 1, memory_order_relaxed);
+	if (outside) /* relaxed: as in mrt__sched_enqueue() */
+		atomic_fetch_add_explicit(&s->remote_wakes, 1, memory_order_relaxed);
 	do
 		t->queue_next = old;
 	/* [WORKER.inbox.push] publishes the task; pairs with [WORKER.inbox.take] */
 	while (!atomic_compare_exchange_weak_explicit(&w->inbox, &old, t, memory_order_release, memory_order_relaxed));
-	/* relaxed: an estimate, for placing */
-	atomic_fetch_add_explicit(&w->inbox_nr, 1, memory_order_relaxed);
-	if (w != mrt__worker_self)
+	if (w != self)
 		wake_worker(w);
+	if (outside) /* [SCHED.remote.done] the last access; pairs with free_runtime() */
+		atomic_fetch_add_explicit(&s->remote_done, 1, memory_order_release);
 }
 
 struct mrt_task *mrt__inbox_take(struct mrt__worker *v)
@@ -190,7 +197,7 @@ struct mrt_task *mrt__inbox_take(struct mrt__worker *v)
 		list = t;
 		nr++;
 	}
-	/* relaxed: an estimate; it may pass below zero for a moment, as the pusher counts late */
+	/* relaxed: an estimate */
 	atomic_fetch_sub_explicit(&v->inbox_nr, nr, memory_order_relaxed);
 	return list;
 }
