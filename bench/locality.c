@@ -89,7 +89,7 @@ static void pass_locality(const struct bench_pass *p, double *ret)
 	bench_sleep_ns(WINDOW_NS);
 	b = totals_of(p);
 	seconds = (double)(mrt_now() - start) / 1e9;
-	atomic_store(&all.stop, true);
+	atomic_store_explicit(&all.stop, true, memory_order_release);
 	for (i = 0; i < TASKS; i++)
 		if (mrt_task_join_wait(tasks[i], &result) || result < 0)
 			bench_die("locality: a read failed");

@@ -144,7 +144,7 @@ static void measure(const struct bench_pass *p, enum mode mode, double *ret)
 		wait_for(rt, &all.ended);
 	if (mode == MODE_EXPIRE) {
 		bench_sort_u64(all.late_ns, TASKS);
-		ret[1] = (double)atomic_load(&all.early);
+		ret[1] = (double)atomic_load_explicit(&all.early, memory_order_acquire);
 		ret[2] = (double)bench_percentile(all.late_ns, TASKS, 50) / 1e3;
 		ret[3] = (double)bench_percentile(all.late_ns, TASKS, 99) / 1e3;
 		ret[4] = (double)all.late_ns[TASKS - 1] / 1e3;

@@ -105,7 +105,7 @@ static void pass_ping_pong(const struct bench_pass *p, double *ret)
 	/* one iteration takes half a millisecond: ten give a steadier figure */
 	for (i = 0; i < 10; i++) {
 		all.pairs = pairs;
-		atomic_store(&all.left, PINGS);
+		atomic_store_explicit(&all.left, PINGS, memory_order_release);
 		mrt_oneshot_init(&all.done);
 		bench_block_on(p->rt, root_poll, &root, sizeof(root));
 		sum += (double)(all.end_ns - all.start_ns);

@@ -171,7 +171,7 @@ static void pass_remote_busy(const struct bench_pass *p, double *ret)
 	for (i = 0; i < nr; i++)
 		bench_spawn(p->rt, busy_poll, &f, sizeof(f), &tasks[i]);
 	ret[0] = spawn_remote(p, 1000);
-	atomic_store(&stop, true);
+	atomic_store_explicit(&stop, true, memory_order_release);
 	for (i = 0; i < nr; i++)
 		(void)mrt_task_join_wait(tasks[i], NULL); /* not a worker, and the only joiner */
 }

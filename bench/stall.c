@@ -36,10 +36,10 @@ static enum mrt_poll sleeper_poll(struct mrt_task *self, void *frame)
 	MRT_BEGIN(self);
 	f->r->due_ns = mrt_now() + SLEEP_NS;
 	(void)mrt_sleep_until(&f->op, f->r->due_ns); /* awaited below */
-	atomic_store(&f->r->sleeper_cpu, sched_getcpu());
+	atomic_store_explicit(&f->r->sleeper_cpu, sched_getcpu(), memory_order_release);
 	mrt_notify_one(&f->r->asleep);
 	MRT_AWAIT(self, &f->op);
-	atomic_store(&f->r->woken_ns, mrt_now());
+	atomic_store_explicit(&f->r->woken_ns, mrt_now(), memory_order_release);
 	MRT_RETURN(self, 0);
 }
 
@@ -47,7 +47,7 @@ static enum mrt_poll child_poll(struct mrt_task *self, void *frame)
 {
 	struct task_frame *f = frame;
 
-	atomic_store(&f->r->child_ns, mrt_now());
+	atomic_store_explicit(&f->r->child_ns, mrt_now(), memory_order_release);
 	MRT_RETURN(self, 0);
 }
 
@@ -68,7 +68,7 @@ static enum mrt_poll root_poll(struct mrt_task *self, void *frame)
 	t.r = f->r;
 	bench_spawn(NULL, sleeper_poll, &t, sizeof(t), &f->sleeper);
 	MRT_AWAIT(self, mrt_notify_wait(&f->op, &f->r->asleep));
-	f->valid = atomic_load(&f->r->sleeper_cpu) == sched_getcpu();
+	f->valid = atomic_load_explicit(&f->r->sleeper_cpu, memory_order_acquire) == sched_getcpu();
 	if (f->valid) {
 		memset(&t, 0, sizeof(t));
 		t.r = f->r;
@@ -85,15 +85,17 @@ static bool run_round(const struct bench_pass *p, double *ret_sleep_us, double *
 {
 	struct round r = { .sleeper_cpu = -1 };
 	struct root root = { .r = &r };
+	uint64_t woken_ns;
 
 	mrt_notify_init(&r.asleep);
 	bench_block_on(p->rt, root_poll, &root, sizeof(root));
 	if (!root.valid)
 		return false;
-	if (r.woken_ns < r.due_ns)
+	woken_ns = atomic_load_explicit(&r.woken_ns, memory_order_acquire);
+	if (woken_ns < r.due_ns)
 		bench_die("stall: a sleep ended early");
-	*ret_sleep_us = (double)(r.woken_ns - r.due_ns) / 1e3;
-	*ret_child_us = (double)(r.child_ns - r.spawned_ns) / 1e3;
+	*ret_sleep_us = (double)(woken_ns - r.due_ns) / 1e3;
+	*ret_child_us = (double)(atomic_load_explicit(&r.child_ns, memory_order_acquire) - r.spawned_ns) / 1e3;
 	return true;
 }
 

@@ -166,7 +166,7 @@ static void pass_expire(const struct bench_pass *p, double *ret)
 	uint64_t cpu = bench_cpu_ns();
 
 	all = (struct expiry){ .late_ns = bench_alloc_touched(LIVE, sizeof(uint64_t)) };
-	atomic_store(&all.left, LIVE);
+	atomic_store_explicit(&all.left, LIVE, memory_order_release);
 	mrt_oneshot_init(&all.done);
 	bench_block_on(p->rt, expiry_poll, &root, sizeof(root));
 	cpu = bench_cpu_ns() - cpu;

@@ -29,6 +29,15 @@ static const struct result *result_at(const struct compare *c, unsigned round, u
 	return &c->results[round * ENGINES_NR + engine];
 }
 
+/* ---- figures of one run ---- */
+
+typedef double figure_fn(const struct result *r);
+
+static double cpu_us(const struct result *r)
+{
+	return r->cpu_us_per_io;
+}
+
 static double p_us(const struct result *r, double percentile)
 {
 	struct hist lat;
@@ -37,25 +46,24 @@ static double p_us(const struct result *r, double percentile)
 	return (double)hist_percentile(&lat, percentile) / 1e3;
 }
 
-static double figure(const struct result *r, unsigned which)
+static double p50_us(const struct result *r)
 {
-	switch (which) {
-	case 0:
-		return result_iops_all(r);
-	case 1:
-		return r->cpu_us_per_io;
-	case 2:
-		return p_us(r, 50);
-	case 3:
-		return p_us(r, 99);
-	case 4:
-		return p_us(r, 99.9);
-	default:
-		return result_enters_per_io(r);
-	}
+	return p_us(r, 50);
 }
 
-static struct spread spread_of_figure(const struct compare *c, unsigned rounds, unsigned engine, unsigned which)
+static double p99_us(const struct result *r)
+{
+	return p_us(r, 99);
+}
+
+static double p999_us(const struct result *r)
+{
+	return p_us(r, 99.9);
+}
+
+/* ---- over the rounds ---- */
+
+static struct spread spread_of_figure(const struct compare *c, unsigned rounds, unsigned engine, figure_fn *figure)
 {
 	double *values = calloc(rounds + 1, sizeof(*values));
 	struct spread s = { 0, 0, 0 };
@@ -63,13 +71,13 @@ static struct spread spread_of_figure(const struct compare *c, unsigned rounds, 
 	if (!values)
 		return s;
 	for (unsigned i = 0; i < rounds; i++)
-		values[i] = figure(result_at(c, i, engine), which);
+		values[i] = figure(result_at(c, i, engine));
 	s = spread_of(values, rounds);
 	free(values);
 	return s;
 }
 
-static struct spread spread_of_ratio(const struct compare *c, unsigned rounds, unsigned to, unsigned which)
+static struct spread spread_of_ratio(const struct compare *c, unsigned rounds, unsigned to, figure_fn *figure)
 {
 	double *values = calloc(rounds + 1, sizeof(*values));
 	struct spread s = { 0, 0, 0 };
@@ -78,10 +86,10 @@ static struct spread spread_of_ratio(const struct compare *c, unsigned rounds, u
 	if (!values)
 		return s;
 	for (unsigned i = 0; i < rounds; i++) {
-		double below = figure(result_at(c, i, to), which);
+		double below = figure(result_at(c, i, to));
 
 		if (below > 0)
-			values[n++] = figure(result_at(c, i, ENGINE_MARTLET), which) / below;
+			values[n++] = figure(result_at(c, i, ENGINE_MARTLET)) / below;
 	}
 	s = spread_of(values, n);
 	free(values);
@@ -98,17 +106,17 @@ void compare_summarise(struct compare *c)
 		struct engine_summary *s = &c->engine[e];
 
 		s->name = opts_engine_name((enum opts_engine)e);
-		s->iops = spread_of_figure(c, rounds, e, 0);
-		s->cpu_us = spread_of_figure(c, rounds, e, 1);
-		s->p50_us = spread_of_figure(c, rounds, e, 2);
-		s->p99_us = spread_of_figure(c, rounds, e, 3);
-		s->p999_us = spread_of_figure(c, rounds, e, 4);
-		s->enters = spread_of_figure(c, rounds, e, 5);
+		s->iops = spread_of_figure(c, rounds, e, result_iops_all);
+		s->cpu_us = spread_of_figure(c, rounds, e, cpu_us);
+		s->p50_us = spread_of_figure(c, rounds, e, p50_us);
+		s->p99_us = spread_of_figure(c, rounds, e, p99_us);
+		s->p999_us = spread_of_figure(c, rounds, e, p999_us);
+		s->enters = spread_of_figure(c, rounds, e, result_enters_per_io);
 	}
 	for (unsigned i = 0; i < 2; i++) {
 		c->ratio[i].of = opts_engine_name(ENGINE_MARTLET);
 		c->ratio[i].to = opts_engine_name(to[i]);
-		c->ratio[i].iops = spread_of_ratio(c, rounds, to[i], 0);
-		c->ratio[i].cpu = spread_of_ratio(c, rounds, to[i], 1);
+		c->ratio[i].iops = spread_of_ratio(c, rounds, to[i], result_iops_all);
+		c->ratio[i].cpu = spread_of_ratio(c, rounds, to[i], cpu_us);
 	}
 }

@@ -333,10 +333,7 @@ static void release(struct watch *w)
 	take_moment(r, &w->line);
 	if (r->ramp_end_ns == w->t0)
 		begin_window(w, &w->line);
-	(void)pthread_mutex_lock(&r->lock);
-	r->going = true;
-	(void)pthread_cond_broadcast(&r->changed);
-	(void)pthread_mutex_unlock(&r->lock);
+	run_go(r);
 }
 
 int control_run(struct run *r, const struct engine *e, const struct control_view *view, const atomic_int *stop,

@@ -179,7 +179,7 @@ static void note_extra(struct engine_note *n, const char *name, double value)
 
 static void note_stats(struct engine_note *n)
 {
-	uint64_t schedules = 0, local = 0, moved = 0, steals = 0, parks = 0, polls = 0;
+	uint64_t moved = 0, steals = 0, parks = 0, polls = 0;
 
 	for (unsigned i = 0; i < mrt_runtime_workers_nr(rt); i++) {
 		struct mrt_worker_stats st;
@@ -187,8 +187,6 @@ static void note_stats(struct engine_note *n)
 		if (mrt_stats_get(rt, i, &st))
 			continue;
 		n->enters += st.enters;
-		local += st.local_schedules;
-		schedules += st.local_schedules + st.remote_schedules;
 		moved += st.moved;
 		steals += st.steals;
 		parks += st.parks;
@@ -198,7 +196,7 @@ static void note_stats(struct engine_note *n)
 	note_extra(n, "parks", (double)parks);
 	note_extra(n, "steals", (double)steals);
 	note_extra(n, "moved_polls", (double)moved);
-	note_extra(n, "local_schedules_pct", schedules ? (double)local * 100 / (double)schedules : 0);
+	note_extra(n, "polls_at_home_pct", polls ? (double)(polls - moved) * 100 / (double)polls : 0);
 }
 
 static void martlet_finish(struct run *r)

@@ -102,10 +102,7 @@ static int give_up(struct run *r, unsigned started, int rc)
 {
 	fprintf(stderr, "martlet bench: psync: thread %u of %u: %s\n", started + 1, r->lanes_nr, strerror(-rc));
 	run_stop(r);
-	(void)pthread_mutex_lock(&r->lock);
-	r->going = true;
-	(void)pthread_cond_broadcast(&r->changed);
-	(void)pthread_mutex_unlock(&r->lock);
+	run_go(r);
 	join_all(r, started);
 	return rc;
 }

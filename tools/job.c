@@ -211,6 +211,14 @@ void run_wait_go(struct run *r)
 	(void)pthread_mutex_unlock(&r->lock);
 }
 
+void run_go(struct run *r)
+{
+	(void)pthread_mutex_lock(&r->lock);
+	r->going = true;
+	(void)pthread_cond_broadcast(&r->changed);
+	(void)pthread_mutex_unlock(&r->lock);
+}
+
 void run_ended(struct run *r, unsigned n)
 {
 	(void)pthread_mutex_lock(&r->lock);

@@ -195,6 +195,9 @@ static inline void lane_note_oversleep(struct lane *l, uint64_t wake_ns)
 /* Wait in an engine's thread until the controller says go. */
 void run_wait_go(struct run *r);
 
+/* Say it. For the controller; and for an engine that cannot start, after run_stop(): threads that wait then just end. */
+void run_go(struct run *r);
+
 /* n threads or tasks have ended. */
 void run_ended(struct run *r, unsigned n);
 

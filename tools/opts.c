@@ -12,7 +12,6 @@
 #include <errno.h>
 #include <getopt.h>
 #include <stdarg.h>
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
@@ -187,8 +186,10 @@ static int set_size(struct parse *p, const char *v)
 		if (end != v + n - 1 || percent < 1 || percent > 100)
 			return refuse(p, "'%s' is not 1%% to 100%%", v);
 		p->o->size_percent = (unsigned)percent;
+		p->o->size = 0;
 		return 0;
 	}
+	p->o->size_percent = 0;
 	return set_bytes(p, v, &p->o->size);
 }
 
@@ -516,7 +517,8 @@ static int set_percentiles(struct parse *p, const char *v)
 	do {
 		double value = strtod(v, &end);
 
-		if (end == v || (*end && *end != ':' && *end != ',') || value < 0 || value > 100)
+		/* said so that it refuses nan as well */
+		if (end == v || (*end && *end != ':' && *end != ',') || !(value >= 0 && value <= 100))
 			return refuse(p, "'%s' is no list such as 50:99:99.9", v);
 		if (n == OPTS_PERCENTILES_MAX)
 			return refuse(p, "more than %u percentiles", OPTS_PERCENTILES_MAX);

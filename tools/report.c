@@ -217,6 +217,30 @@ static void print_compare_noise(FILE *out, const struct bench_opts *o, const str
 		fprintf(out, "note: up to %u kernel worker threads (io-wq) worked for this process\n", iowq);
 }
 
+static void print_summary(FILE *out, const struct engine_summary *s)
+{
+	char mid[16], low[16], high[16], iops[64], cpu[64];
+
+	snprintf(iops, sizeof(iops), "%s (%s..%s)", report_si(mid, s->iops.median), report_si(low, s->iops.min),
+		 report_si(high, s->iops.max));
+	snprintf(cpu, sizeof(cpu), "%.2f (%.2f..%.2f)", s->cpu_us.median, s->cpu_us.min, s->cpu_us.max);
+	fprintf(out, "  %-8s %-28s %-20s %9.1f %9.1f %9.1f ", s->name, iops, cpu, s->p50_us.median, s->p99_us.median,
+		s->p999_us.median);
+	if (s->enters.median > 0)
+		fprintf(out, "%10.4f\n", s->enters.median);
+	else
+		fprintf(out, "%10s\n", "-");
+}
+
+static void print_how(FILE *out, const struct compare *c, const char *engine)
+{
+	const struct result *r = any_result_of(c, engine);
+
+	if (r)
+		fprintf(out, "engine %s: %s%s%s\n", r->engine, r->note.what, r->note.ring[0] ? "; ring: " : "",
+			r->note.ring);
+}
+
 void report_compare(FILE *out, const struct bench_opts *o, const struct compare *c)
 {
 	fprintf(out, "medians of %u rounds of %.3g s (min..max)\n", c->rounds, (double)o->runtime_ns / 1e9);
@@ -224,29 +248,12 @@ void report_compare(FILE *out, const struct bench_opts *o, const struct compare 
 		return;
 	fprintf(out, "  %-8s %-28s %-20s %9s %9s %9s %10s\n", "engine", "IOPS", "CPU us per I/O", "p50 us", "p99 us",
 		"p99.9 us", "enters/IO");
-	for (unsigned e = 0; e < ENGINES_NR; e++) {
-		const struct engine_summary *s = &c->engine[e];
-		char mid[16], low[16], high[16], iops[64], cpu[64];
-
-		snprintf(iops, sizeof(iops), "%s (%s..%s)", report_si(mid, s->iops.median), report_si(low, s->iops.min),
-			 report_si(high, s->iops.max));
-		snprintf(cpu, sizeof(cpu), "%.2f (%.2f..%.2f)", s->cpu_us.median, s->cpu_us.min, s->cpu_us.max);
-		fprintf(out, "  %-8s %-28s %-20s %9.1f %9.1f %9.1f ", s->name, iops, cpu, s->p50_us.median,
-			s->p99_us.median, s->p999_us.median);
-		if (s->enters.median > 0)
-			fprintf(out, "%10.4f\n", s->enters.median);
-		else
-			fprintf(out, "%10s\n", "-");
-	}
+	for (unsigned e = 0; e < ENGINES_NR; e++)
+		print_summary(out, &c->engine[e]);
 	for (unsigned i = 0; i < 2; i++)
 		print_ratio(out, &c->ratio[i]);
-	for (unsigned e = 0; e < ENGINES_NR; e++) {
-		const struct result *r = any_result_of(c, c->engine[e].name);
-
-		if (r)
-			fprintf(out, "engine %s: %s%s%s\n", r->engine, r->note.what, r->note.ring[0] ? "; ring: " : "",
-				r->note.ring);
-	}
+	for (unsigned e = 0; e < ENGINES_NR; e++)
+		print_how(out, c, c->engine[e].name);
 	for (unsigned i = 0; i < c->results_nr; i++)
 		print_errors(out, &c->results[i]);
 	print_compare_noise(out, o, c);

@@ -309,16 +309,6 @@ static const char *advice(int rc)
 	}
 }
 
-/* Let threads that wait for go run into a deadline that has passed. */
-static void release_to_end(struct run *r)
-{
-	run_stop(r);
-	(void)pthread_mutex_lock(&r->lock);
-	r->going = true;
-	(void)pthread_cond_broadcast(&r->changed);
-	(void)pthread_mutex_unlock(&r->lock);
-}
-
 static int start_threads(struct run *r, unsigned *ret_started)
 {
 	for (unsigned i = 0; i < r->jobs_nr; i++) {
@@ -367,7 +357,8 @@ static int raw_start(struct run *r)
 	if (rc == 0)
 		return 0;
 	fprintf(stderr, "martlet bench: raw: no ring or thread: %s%s\n", strerror(-rc), advice(rc));
-	release_to_end(r);
+	run_stop(r);            /* threads that wait for go run into a deadline that has passed */
+	run_go(r);
 	join_all(r, started);
 	return rc;
 }

@@ -51,7 +51,6 @@ struct mrt_worker_stats {
 	uint64_t spawns;                /* tasks spawned by tasks here */
 	uint64_t ends;                  /* tasks that ended here */
 	uint64_t local_schedules;       /* tasks made runnable here that went to this worker */
-	uint64_t remote_schedules;      /* tasks made runnable here that went to the inject queue */
 	uint64_t moved;                 /* polls of tasks that were last polled, or spawned, by another worker */
 	uint64_t steals;                /* tasks taken from others */
 	uint64_t steal_ops;             /* successful thefts */

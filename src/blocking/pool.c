@@ -309,46 +309,6 @@ int mrt__pool_create(const struct mrt__pool_opts *opts, struct mrt__pool **ret_p
 	return 0;
 }
 
-int mrt__pool_submit(struct mrt__pool *pool, struct mrt__op *op, mrt_blocking_fn fn, void *arg)
-{
-	uint32_t coming;
-	bool start = false;
-
-	op->raw = (int64_t)(uintptr_t)fn;
-	op->done_next = arg;
-	op->wait.cls = &pool_class;
-	op->wait.object = pool;
-
-	pool_lock(pool);
-	if (pool->shutdown && !(op->flags & MRT__OPF_SHIELDED)) {
-		pool_unlock(pool);
-		return -ESHUTDOWN;
-	}
-	if (pool_get(pool->idle) > 0) {
-		pool_sub(pool->idle, 1);
-		pool->claims++;
-		(void)pthread_cond_signal(&pool->work); /* cannot fail on an initialised one */
-	} else if (pool_get(pool->threads) < pool->threads_max) {
-		pool_add(pool->threads, 1);
-		pool->starting++;
-		start = true;
-	} else if (pool->queue_max) {
-		/* calls that a thread is already on its way to do not wait for one */
-		coming = pool->claims + pool->starting;
-		if (pool_get(pool->queued) >= (uint64_t)pool->queue_max + coming) {
-			pool_unlock(pool);
-			return -EAGAIN;
-		}
-	}
-	pool_push(pool, op);
-	pool_unlock(pool);
-
-	/* the op may be finished by now: another thread may have run it */
-	if (start && pool_thread_create(pool) != 0)
-		pool_thread_failed(pool);
-	return 0;
-}
-
 bool mrt__pool_run_one(struct mrt__pool *pool)
 {
 	struct mrt__op *op;
@@ -422,6 +382,52 @@ void mrt__pool_stats_get(const struct mrt__pool *pool, struct mrt__pool_stats *r
 	ret_stats->queued = pool_get(pool->queued);
 }
 
+/*
+ * Queue a begun op. It will be finished by a thread of the pool, or taken out by its cancel().
+ *
+ * @return 0; or the op is still the caller's: -EAGAIN the queue is full, -ESHUTDOWN the pool is shut down and the op is
+ *         not shielded. (Where no thread could be started and none is there, the op is finished with -EAGAIN.)
+ */
+static int pool_submit(struct mrt__pool *pool, struct mrt__op *op, mrt_blocking_fn fn, void *arg)
+{
+	uint32_t coming;
+	bool start = false;
+
+	op->raw = (int64_t)(uintptr_t)fn;
+	op->done_next = arg;
+	op->wait.cls = &pool_class;
+	op->wait.object = pool;
+
+	pool_lock(pool);
+	if (pool->shutdown && !(op->flags & MRT__OPF_SHIELDED)) {
+		pool_unlock(pool);
+		return -ESHUTDOWN;
+	}
+	if (pool_get(pool->idle) > 0) {
+		pool_sub(pool->idle, 1);
+		pool->claims++;
+		(void)pthread_cond_signal(&pool->work); /* cannot fail on an initialised one */
+	} else if (pool_get(pool->threads) < pool->threads_max) {
+		pool_add(pool->threads, 1);
+		pool->starting++;
+		start = true;
+	} else if (pool->queue_max) {
+		/* calls that a thread is already on its way to do not wait for one */
+		coming = pool->claims + pool->starting;
+		if (pool_get(pool->queued) >= (uint64_t)pool->queue_max + coming) {
+			pool_unlock(pool);
+			return -EAGAIN;
+		}
+	}
+	pool_push(pool, op);
+	pool_unlock(pool);
+
+	/* the op may be finished by now: another thread may have run it */
+	if (start && pool_thread_create(pool) != 0)
+		pool_thread_failed(pool);
+	return 0;
+}
+
 struct mrt_op *mrt_blocking(struct mrt_op *op, mrt_blocking_fn fn, void *arg)
 {
 	struct mrt__op *p = mrt__op_of(op);
@@ -434,7 +440,7 @@ struct mrt_op *mrt_blocking(struct mrt_op *op, mrt_blocking_fn fn, void *arg)
 	if (!w)
 		return op;
 	mrt__assert(w->sched->pool);
-	err = mrt__pool_submit(w->sched->pool, p, fn, arg);
+	err = pool_submit(w->sched->pool, p, fn, arg);
 	if (err)
 		mrt__op_end_inline(p, err);
 	return op;

@@ -2,8 +2,8 @@
 /*
  * The blocking pool: threads that run calls which block, so that workers need not.
  *
- *	                  submit  cancel  run_one  shutdown  join_wait  destroy
- *	exclusion            -       -       -         -         -          X     (X: the caller excludes all others)
+ *	                  mrt_blocking  cancel  run_one  shutdown  join_wait  destroy
+ *	exclusion            -          -       -         -         -          X     (X: the caller excludes all others)
  *
  * All of it is blocking, by a mutex that is held for a few dozen instructions and never while a call runs.
  */
@@ -42,19 +42,6 @@ struct mrt__pool_stats {
  * @return 0, -EINVAL (threads_max), -ENOMEM
  */
 int mrt__pool_create(const struct mrt__pool_opts *opts, struct mrt__pool **ret_pool);
-
-/**
- * Queue a begun op of kind BLOCKING. It will be finished by a thread of the pool, or taken out by its cancel().
- *
- * @thread  the op's holder
- * @owner   on success the op is the pool's
- * @blocks  for the mutex; where a thread must be started, for that
- * @return 0; or the op is still the caller's:
- *         -EAGAIN     the queue is full
- *         -ESHUTDOWN  the pool is shut down, and the op is not shielded
- *         (where no thread could be started and none is there, the op is finished with -EAGAIN)
- */
-int mrt__pool_submit(struct mrt__pool *pool, struct mrt__op *op, mrt_blocking_fn fn, void *arg);
 
 /**
  * Run the oldest queued call on the calling thread.

@@ -140,9 +140,6 @@ void mrt__ring_cancel(struct mrt__ring *ring, void *user);
 /* SQEs staged and not submitted. */
 unsigned mrt__ring_staged(const struct mrt__ring *ring);
 
-/* SQEs that can be staged now. */
-unsigned mrt__ring_space(const struct mrt__ring *ring);
-
 /* Completions in the CQ now; includes our own kinds. About 1 ns. */
 unsigned mrt__ring_ready(const struct mrt__ring *ring);
 

@@ -174,13 +174,6 @@ unsigned mrt__ring_staged(const struct mrt__ring *ring)
 	return staged(ring);
 }
 
-unsigned mrt__ring_space(const struct mrt__ring *ring)
-{
-	unsigned nr = staged(ring);
-
-	return nr < ring->sq_ops_max ? ring->sq_ops_max - nr : 0;
-}
-
 unsigned mrt__ring_ready(const struct mrt__ring *ring)
 {
 	/* relaxed: a count; reap acquires before it reads a CQE */
@@ -208,9 +201,18 @@ static inline void note_overflow(struct mrt__ring *ring)
 }
 
 /* What an enter may say without anything being wrong: the caller reaps and comes again. */
-static __attribute__((cold, noinline)) void check_error(const struct mrt__ring *ring, int error)
+static __attribute__((cold, noinline)) void check_error(struct mrt__ring *ring, int error)
 {
 	switch (error) {
+	case -EPERM:
+	case -EACCES:
+	case -ENOSYS:
+		/* a seccomp filter that allows the set-up alone shows at the first enter, and is the enabler's to report */
+		if (!ring->enabled) {
+			ring->forbidden = error;
+			return;
+		}
+		break;
 	case -EINTR:
 	case -ETIME:
 	case -EAGAIN:
@@ -222,9 +224,10 @@ static __attribute__((cold, noinline)) void check_error(const struct mrt__ring *
 	case -EEXIST:
 		mrt__bug("io_uring_enter: the ring belongs to another thread");
 	default:
-		mrt__bug("io_uring_enter: error %d, descriptor %u, flags %#x, %u staged", -error, ring->enter_fd,
-			 ring->enter_flags, staged(ring));
+		break;
 	}
+	mrt__bug("io_uring_enter: error %d, descriptor %u, flags %#x, %u staged", -error, ring->enter_fd, ring->enter_flags,
+		 staged(ring));
 }
 
 /* @return SQEs that the kernel took */

@@ -83,6 +83,8 @@ struct mrt__ring {
 	int wake_fd;                    /* eventfd, never read: its poll is a level; any thread writes */
 	int sentry_fd;                  /* timerfd; any thread sets it, the owner reads it */
 	bool drained;
+	bool enabled;                   /* the first enter has succeeded: from then on it is never forbidden */
+	int forbidden;                  /* 0, or why it did not */
 	struct io_uring uring;
 	uint64_t opcodes;               /* bit n: the kernel knows opcode n */
 	unsigned setup_flags;           /* as granted */

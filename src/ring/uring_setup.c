@@ -25,7 +25,7 @@
 #include "base/clock.h"
 #include "ring/abi.h"
 
-#define MRT__RING_IOWQ_BOUNDED 4u       /* io-wq threads per worker for files: enough to overlap an fsync */
+#define MRT__RING_IOWQ_BOUNDED 16u      /* io-wq threads per worker for files: a few that hang must not stop the rest */
 #define MRT__RING_IOWQ_UNBOUNDED 16u    /* ... for what waits for a peer; the kernel's own limit is RLIMIT_NPROC */
 #define MRT__RING_ENOMEM_TRIES_MAX 250u
 #define MRT__RING_ENOMEM_PAUSE_US 200u
@@ -395,7 +395,10 @@ static int arm_polls(struct mrt__ring *ring)
 		if (tries == MRT__RING_ENOMEM_TRIES_MAX)
 			return -EAGAIN;
 		(void)mrt__ring_flush(ring); /* what it left is what the loop tests */
+		if (ring->forbidden)
+			return ring->forbidden;
 	}
+	ring->enabled = true;
 	return check_polls(ring);
 }
 
@@ -438,11 +441,12 @@ int mrt__ring_drain(struct mrt__ring *ring)
 	}
 	while (ring->armed || ring->cancels || ring->late_nr || mrt__ring_staged(ring)) {
 		now = mrt__clock_now();
-		if (now >= deadline)
-			return -ETIMEDOUT;
-		mrt__ring_wait(ring, deadline - now);
+		/* after the deadline one more look: the process may have been stopped meanwhile */
+		mrt__ring_wait(ring, now < deadline ? deadline - now : 0);
 		if (mrt__ring_reap(ring, &done, 1, &events))
 			mrt__bug("a ring was drained with an op in flight (%p, result %d)", done.user, done.res);
+		if (now >= deadline && (ring->armed || ring->cancels || ring->late_nr || mrt__ring_staged(ring)))
+			return -ETIMEDOUT;
 	}
 	unregister_descriptor(ring);
 	ring->drained = true;

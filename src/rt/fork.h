@@ -7,8 +7,6 @@
 #ifndef MRT_RT_FORK_H
 #define MRT_RT_FORK_H
 
-struct mrt_runtime;
-
 /* A list node in struct mrt_runtime. */
 struct mrt__fork_link {
 	struct mrt__fork_link *next, **pprev;

@@ -173,11 +173,11 @@ static int fill_defaults(struct mrt_runtime_opts *o, unsigned cpus_allowed)
 	if (o->event_interval == 0)
 		o->event_interval = MRT__INTERVAL_DEFAULT;
 	if (o->blocking_threads_max == 0)
-		o->blocking_threads_max = 512;
+		o->blocking_threads_max = MRT__POOL_THREADS_DEFAULT;
 	if (check_range(o, "cq_entries", o->cq_entries, 2, 65536) ||
 	    check_range(o, "inject_interval", o->inject_interval, 1, MRT__INTERVAL_MAX) ||
 	    check_range(o, "event_interval", o->event_interval, 1, MRT__INTERVAL_MAX) ||
-	    check_range(o, "blocking_threads_max", o->blocking_threads_max, 1, 65536))
+	    check_range(o, "blocking_threads_max", o->blocking_threads_max, 1, MRT__POOL_THREADS_MAX))
 		return -EINVAL;
 	o->cq_entries = mrt__max(round_up_pow2(o->cq_entries), o->sq_entries);
 	if (o->seed == 0)
@@ -361,8 +361,12 @@ static int start_threads(struct mrt_runtime *rt, const struct mrt_runtime_opts *
 	while (rt->enabled_nr < rt->threads_nr)
 		pthread_cond_wait(&rt->changed, &rt->lock);
 	if (!err && rt->start_err) {
-		err = -rt->start_err;
-		say(o, "a worker could not enable its ring: %s", strerrordesc_np(err));
+		bool forbidden = rt->start_err == -EPERM || rt->start_err == -EACCES || rt->start_err == -ENOSYS;
+
+		err = forbidden ? EPERM : -rt->start_err;
+		say(o, "a worker could not enable its ring: %s%s", strerrordesc_np(-rt->start_err),
+		    forbidden ? "; io_uring_enter or io_uring_register is forbidden, probably by a seccomp filter: allow "
+				"io_uring_setup, io_uring_enter and io_uring_register in its profile" : "");
 	}
 	rt->phase = err ? PHASE_FAILED : PHASE_RUNNING;
 	pthread_cond_broadcast(&rt->changed);
@@ -390,7 +394,7 @@ static void init_sched(struct mrt_runtime *rt, const struct mrt_runtime_opts *o)
 	}
 }
 
-static int init_cond(struct mrt_runtime *rt)
+static void init_locks(struct mrt_runtime *rt)
 {
 	pthread_condattr_t attr;
 
@@ -400,7 +404,6 @@ static int init_cond(struct mrt_runtime *rt)
 	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
 	pthread_cond_init(&rt->changed, &attr);
 	pthread_condattr_destroy(&attr);
-	return 0;
 }
 
 static void abandon(struct mrt__fork_link *link)
@@ -524,7 +527,7 @@ int mrt_runtime_create(const struct mrt_runtime_opts *opts, struct mrt_runtime *
 	memset(rt, 0, sizeof(*rt));
 	rt->fork.abandon = abandon;
 	(void)snprintf(rt->name, sizeof(rt->name), "%s", o.name ? o.name : "mrt"); /* cut to fit */
-	init_cond(rt);
+	init_locks(rt);
 	init_sched(rt, &o);
 	err = o.cpus_nr ? build(rt, &o, o.cpus, o.cpus_nr) : build(rt, &o, cpus, cpus_nr > 0 ? (unsigned)cpus_nr : 0);
 	if (err) {

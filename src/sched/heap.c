@@ -42,6 +42,8 @@ struct mrt__slab {
 };
 _Static_assert(sizeof(struct mrt__slab) <= MRT__SLAB_HEADER_BYTES, "the header has its room");
 
+#define MRT__PAGE_BYTES ((size_t)4096) /* of a system with larger ones the calls below fail, which only keeps memory */
+
 struct mrt__heap_chunk {
 	struct mrt__heap_chunk *next;
 	void *base;
@@ -201,7 +203,7 @@ static void slab_retire(struct mrt__heap *heap, struct mrt__slab *slab)
 		return;
 	}
 	/* all but the header's page; failure only keeps the memory */
-	(void)madvise((char *)slab + 4096, MRT__SLAB_BYTES - 4096, MADV_DONTNEED);
+	(void)madvise((char *)slab + MRT__PAGE_BYTES, MRT__SLAB_BYTES - MRT__PAGE_BYTES, MADV_DONTNEED);
 	for (link = &heap->spare, i = 0; i < heap->warm_nr; i++)
 		link = &(*link)->next;
 	slab->next = *link;
@@ -327,12 +329,17 @@ void mrt__heap_free(void *p, struct mrt__heap *self)
 	struct mrt__heap *heap = slab_of(p)->heap;
 	struct mrt__heap_cell *cell = p;
 	struct mrt__heap_cell *old;
+	struct mrt__slab *slab;
 
 	if (heap == self) {
 		free_own(heap, cell);
 		mrt__stat_add(&heap->frees, 1);
 		return;
 	}
+	slab = slab_of(p);
+	if (slab->map_bytes > MRT__PAGE_BYTES)
+		/* the owner may be long in coming: the pages go now, but for the one with header and links. On failure later */
+		(void)madvise((char *)slab + MRT__PAGE_BYTES, slab->map_bytes - MRT__PAGE_BYTES, MADV_DONTNEED);
 	/* relaxed: the exchange decides */
 	old = atomic_load_explicit(&heap->remote, memory_order_relaxed);
 	do {

@@ -68,7 +68,10 @@ void mrt__heap_init(struct mrt__heap *heap);
 /* Unmap everything. No cell may be in use. */
 void mrt__heap_fini(struct mrt__heap *heap);
 
-/* A cell of at least `bytes`, 32-byte aligned, contents undefined; NULL: no memory. @thread owner */
+/*
+ * A cell of at least `bytes`, 32-byte aligned; NULL: no memory. Contents undefined, but for cells of more than
+ * MRT__HEAP_CELL_MAX bytes: those are zero. @thread owner
+ */
 void *mrt__heap_alloc(struct mrt__heap *heap, size_t bytes);
 
 /* Free a cell whose word is already 0. @thread any; `self` is the calling worker's own heap, or NULL */

@@ -125,17 +125,6 @@ int mrt__idle_worker_to_notify(struct mrt__idle *idle)
 	return w;
 }
 
-int mrt__idle_any_to_notify(struct mrt__idle *idle)
-{
-	int w = -1;
-
-	mrt__lock(&idle->lock);
-	if (idle->sleepers_nr != 0)
-		w = pick_sleeper(idle);
-	mrt__unlock(&idle->lock);
-	return w;
-}
-
 bool mrt__idle_unpark_worker(struct mrt__idle *idle, unsigned w)
 {
 	unsigned old, pos;
@@ -218,20 +207,6 @@ unsigned mrt__idle_searching_nr(const struct mrt__idle *idle)
 {
 	/* relaxed: a figure */
 	return searching_of(atomic_load_explicit(&idle->word, memory_order_relaxed));
-}
-
-int mrt__idle_peek_sleeper(struct mrt__idle *idle, int except)
-{
-	unsigned pos;
-	int w = -1;
-
-	mrt__lock(&idle->lock);
-	for (pos = idle->sleepers_nr; pos > 0 && w < 0; pos--) {
-		if ((int)idle->sleepers[pos - 1] != except)
-			w = idle->sleepers[pos - 1];
-	}
-	mrt__unlock(&idle->lock);
-	return w;
 }
 
 int mrt__idle_appoint(struct mrt__idle *idle, int except, atomic_uint *post)

@@ -9,11 +9,10 @@
  *    if (rescan && some queue or the inject queue has work)
  *            mrt__idle_worker_to_notify() and wake the one it names (it may be w itself)
  *    if (mrt__park_begin(park)) {                      w's park word says PARKED from here on
- *            look again at what is published to w alone (mailbox) and by mrt__park_wake_if_parked();
- *            nothing: wait
+ *            wait
  *            mrt__park_end(park)
  *    }
- *    searching = !mrt__idle_unpark_worker(idle, w)     or, still a sleeper and nothing to do, begin again
+ *    searching = !mrt__idle_unpark_worker(idle, w)     and look everywhere, at what is published to w alone, too
  *
  * A publisher's turn: put the task where a rescan sees it; then worker_to_notify(); then mrt__park_wake() on that one.
  *
@@ -75,14 +74,6 @@ void mrt__idle_fini(struct mrt__idle *idle);
 int mrt__idle_worker_to_notify(struct mrt__idle *idle);
 
 /**
- * As mrt__idle_worker_to_notify(), but also when others search already: shutdown, or work that must not wait.
- *
- * @thread  any
- * @return worker index, counted as unparked and searching; or -1 if all are awake
- */
-int mrt__idle_any_to_notify(struct mrt__idle *idle);
-
-/**
  * Worker w has stopped sleeping by itself (its own completion, a message, a time-out).
  *
  * @thread  w, or a thread that stands in for it while w cannot run; nobody else, since only so is the result clear
@@ -130,20 +121,12 @@ unsigned mrt__idle_unparked_nr(const struct mrt__idle *idle);
 unsigned mrt__idle_searching_nr(const struct mrt__idle *idle);
 
 /**
- * A sleeper, left asleep and on the books as such: the one that parked last, other than `except`.
+ * Put a sleeper into an office that is free: *post becomes its index + 1 if it was 0. It cannot stop sleeping in between,
+ * and stays asleep and on the books as such.
  *
  * @thread  any
- * @param except  worker index, or -1
- * @return worker index, or -1
- */
-int mrt__idle_peek_sleeper(struct mrt__idle *idle, int except);
-
-/**
- * Put a sleeper, other than `except`, into an office that is free: *post becomes its index + 1 if it was 0. It cannot
- * stop sleeping in between.
- *
- * @thread  any
- * @return  the worker, or -1: nobody sleeps, or the office was taken
+ * @param except  worker index that is passed over, or -1
+ * @return  the worker, the one that parked last; or -1: nobody sleeps, or the office was taken
  */
 int mrt__idle_appoint(struct mrt__idle *idle, int except, atomic_uint *post);
 

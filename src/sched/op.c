@@ -245,7 +245,8 @@ void mrt__worker_resubmit(struct mrt__worker *w)
 	}
 }
 
-bool mrt__worker_unqueue(struct mrt__worker *w, struct mrt__op *op)
+/* Take an op out of the queue of unstaged ops; false: not there. */
+static bool unqueue(struct mrt__worker *w, struct mrt__op *op)
 {
 	struct mrt__op **link, *prev = NULL;
 
@@ -348,6 +349,9 @@ void mrt__op_finish(struct mrt__op *op, int64_t raw)
 /* The kernel's codes for "stopped by a cancel", where a cancel was asked for. */
 static int32_t map_error(const struct mrt__op *op, int64_t raw)
 {
+	/* nobody asked: io-wq gives up what it has no thread for, and can start none (RLIMIT_NPROC) */
+	if (raw == -ECANCELED && op->flags & MRT__OPF_RING && !(op->hflags & MRT__OPH_CANCELLED))
+		return -EAGAIN;
 	/* io-wq says -EINTR; a first try that was not sent on to io-wq because of the cancel says -EAGAIN */
 	bool stopped = raw == -ECANCELED || raw == -RESTARTSYS ||
 		       (op->hflags & MRT__OPH_CANCELLED &&
@@ -475,7 +479,7 @@ void mrt__op_cancel_on_owner(struct mrt__worker *w, struct mrt__op *op)
 	if (op->rflags & MRT__OPR_TERMINAL)
 		return;
 	if (op->rflags & MRT__OPR_QUEUED) {
-		bool found = mrt__worker_unqueue(w, op);
+		bool found = unqueue(w, op);
 
 		mrt__assert(found);
 		op->rflags |= MRT__OPR_TERMINAL;

@@ -22,9 +22,6 @@ void mrt__op_cancel_on_owner(struct mrt__worker *w, struct mrt__op *op);
 /* Send a cancel message. @thread the op's holder */
 void mrt__mailbox_push(struct mrt__worker *owner, struct mrt__op *op);
 
-/* Carry out the messages that have come. @thread owner */
-void mrt__mailbox_drain(struct mrt__worker *w);
-
 /* A read or write got -EINVAL: say what is misaligned, if that is why. See file.c. */
 void mrt__file_explain_einval(struct mrt__op *op);
 

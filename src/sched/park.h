@@ -12,17 +12,13 @@
  *         EMPTY ------------------------ wake: nobody sleeps yet ---------------->+-------+
  *
  *    begin, end         wait-free, the worker
- *    wake, wake_if_parked, is_parked   wait-free, any number of callers
+ *    wake               wait-free, any number of callers
  *
- * [PARK.state.dekker] All accesses are seq_cst. Two ways to wake:
- *
- *  - mrt__park_wake() always swaps: it meets the worker in this word. Swap before begin: begin sees NOTIFIED, and with
- *    it what the waker published. Swap after begin: the waker sees PARKED and writes the eventfd. Needs nothing else,
- *    but writes the worker's line even when that is wide awake.
- *  - mrt__park_wake_if_parked() only looks when the worker is awake, so the two sides may miss each other in this word:
- *    the worker must look at what was published *after* begin, and the publication and that look must be seq_cst too
- *    (a read-modify-write on the publishing side). Then either the publisher's look sees PARKED or the worker's sees
- *    the message.
+ * [PARK.state.dekker] All accesses are seq_cst read-modify-writes, and a wake always swaps: it meets the worker in this
+ * word. Swap before begin: begin sees NOTIFIED, and with it what the waker published. Swap after begin: the waker sees
+ * PARKED and writes the eventfd. Rejected: a waker that leaves an awake worker's line alone and only looks. The two sides
+ * can then miss each other in this word, unless the worker looks at every message once more between begin and sleep
+ * (tests/model/model_park.c has that waker as one that must fail).
  *
  * An eventfd write may arrive after the worker left by itself: a spurious completion at its next turn, no more.
  */
@@ -56,14 +52,14 @@ static inline void mrt__park_init(struct mrt__park *p)
  * Announce the sleep.
  *
  * @thread  the worker, not between begin and end
- * @return true: sleep, after one more look at what wake_if_parked() publishers may have left; then end.
+ * @return true: sleep, then end.
  *         false: notified since the last turn, and that is consumed: do not sleep, do not call end
  */
 static inline bool mrt__park_begin(struct mrt__park *p)
 {
 	unsigned old = MRT__PARK_EMPTY;
 
-	/* [PARK.state.dekker] our flag before our last look; on failure old is NOTIFIED, and seq_cst on failure
+	/* [PARK.state.dekker] whose swap comes later sees this; on failure old is NOTIFIED, and seq_cst on failure
 	 * acquires what its writer published */
 	if (atomic_compare_exchange_strong_explicit(&p->state, &old, MRT__PARK_PARKED, memory_order_seq_cst,
 						    memory_order_seq_cst))
@@ -102,28 +98,6 @@ static inline bool mrt__park_wake(struct mrt__park *p)
 	/* [PARK.state.dekker] always a read-modify-write, also over NOTIFIED: the worker's next consumption must
 	 * acquire what *this* caller published */
 	return atomic_exchange_explicit(&p->state, MRT__PARK_NOTIFIED, memory_order_seq_cst) == MRT__PARK_PARKED;
-}
-
-/**
- * Is the worker parked, or about to be?
- *
- * @thread  any; of the past when it returns
- */
-static inline bool mrt__park_is_parked(const struct mrt__park *p)
-{
-	/* [PARK.state.dekker] seq_cst: ordered after the caller's seq_cst publication */
-	return atomic_load_explicit(&p->state, memory_order_seq_cst) == MRT__PARK_PARKED;
-}
-
-/**
- * As mrt__park_wake(), but leaves an awake worker alone.
- *
- * @thread  any, after a seq_cst read-modify-write that published what the worker looks at after begin (see the top)
- * @return true: the caller must write the worker's eventfd
- */
-static inline bool mrt__park_wake_if_parked(struct mrt__park *p)
-{
-	return mrt__park_is_parked(p) && mrt__park_wake(p);
 }
 
 #endif

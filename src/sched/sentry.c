@@ -28,6 +28,12 @@
 #include "sched/op_run.h"
 #include "sched/worker.h"
 
+/*
+ * Looks that are closer than this count as one. So two looks are at most MRT__SENTRY_NS and this apart, however often the
+ * watch is handed over, and a stuck worker, which the second one recognises, is seen within 4.5 ms.
+ */
+#define LOOK_APART_NS (MRT__SENTRY_NS / 8)
+
 static unsigned sentry_get(struct mrt__sched *s)
 {
 	/* [SENTRY.dekker] pairs with the exchanges below and in mrt__idle_appoint() */
@@ -35,7 +41,7 @@ static unsigned sentry_get(struct mrt__sched *s)
 }
 
 /*
- * Is v in the same poll as when somebody looked before, at least half a period ago? The notes are v's, not the looker's:
+ * Is v in the same poll as when somebody looked before? The notes are v's, not the looker's:
  * sleepers take turns at being the sentry.
  */
 static bool is_stuck(struct mrt__worker *v, uint64_t now)
@@ -49,7 +55,7 @@ static bool is_stuck(struct mrt__worker *v, uint64_t now)
 		return false;
 	}
 	return mrt__stat_get(&v->stats->poll_fn) != 0 &&
-	       atomic_load_explicit(&v->seen_ns, memory_order_relaxed) + MRT__SENTRY_NS / 2 <= now;
+	       atomic_load_explicit(&v->seen_ns, memory_order_relaxed) + LOOK_APART_NS <= now;
 }
 
 static void start_timer(struct mrt__worker *w)
@@ -189,7 +195,7 @@ static void look_if_due(struct mrt__worker *w)
 	struct mrt__sched *s = w->sched;
 
 	/* relaxed: a hint, as in mrt__sentry_on_event_turn() */
-	if (atomic_load_explicit(&s->sentry_ns, memory_order_relaxed) + MRT__SENTRY_NS / 4 > w->parked_ns)
+	if (atomic_load_explicit(&s->sentry_ns, memory_order_relaxed) + LOOK_APART_NS > w->parked_ns)
 		return;
 	atomic_store_explicit(&s->sentry_ns, w->parked_ns, memory_order_relaxed);
 	if (look(w, w->parked_ns) > 0)

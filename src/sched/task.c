@@ -39,6 +39,8 @@ _Static_assert(MRT_POLL_PENDING == 0 && MRT_POLL_READY == 1, "ABI");
 
 /* ---- awaits ---- */
 
+static void collect(struct mrt_task *t);
+
 /* The task suspends until `nr` deliveries have come; 0: a yield. */
 static bool suspend(struct mrt_task *t, int32_t offset, uint32_t nr)
 {
@@ -82,7 +84,7 @@ bool mrt_task_await(struct mrt_task *t, struct mrt_op *pub, int32_t offset)
 	if (op->state != MRT__OP_DONE) {
 		check_awaitable(t, op);
 		if (mrt__task_has_news(t))
-			mrt__task_collect(t);
+			collect(t);
 		if (mrt__likely(op->state != MRT__OP_DONE)) {
 			op->hflags |= MRT__OPH_AWAITED;
 			return suspend(t, offset, 1);
@@ -96,7 +98,7 @@ bool mrt_task_await_any(struct mrt_task *t, struct mrt_op *const *ops, size_t op
 	size_t i, done = ops_nr, inflight = 0;
 
 	if (mrt__task_has_news(t))
-		mrt__task_collect(t);
+		collect(t);
 	for (i = 0; i < ops_nr; i++) {
 		struct mrt__op *op = ops[i] ? mrt__op_of(ops[i]) : NULL;
 
@@ -131,7 +133,7 @@ bool mrt_task_await_all(struct mrt_task *t, struct mrt_op *const *ops, size_t op
 	size_t i;
 
 	if (mrt__task_has_news(t))
-		mrt__task_collect(t);
+		collect(t);
 	for (i = 0; i < ops_nr; i++) {
 		struct mrt__op *op = ops[i] ? mrt__op_of(ops[i]) : NULL;
 
@@ -229,7 +231,8 @@ static void take_news(struct mrt_task *t)
 	}
 }
 
-void mrt__task_collect(struct mrt_task *t)
+/* The holder collects what has come: delivers ops, carries out an abort. */
+static void collect(struct mrt_task *t)
 {
 	do
 		take_news(t);
@@ -322,7 +325,7 @@ static bool poll_task(struct mrt__worker *w, struct mrt_task *t)
 	t->flags |= MRT__TASKF_RETURNED;
 	if (mrt__unlikely(t->ops != NULL)) {
 		abort_ops(t, true);
-		mrt__task_collect(t); /* what could be taken out at once is not waited for */
+		collect(t); /* what could be taken out at once is not waited for */
 	}
 	return false;
 }
@@ -332,7 +335,7 @@ void mrt__task_run(struct mrt__worker *w, struct mrt_task *t)
 	bool yields = false;
 
 	w->task = t;
-	mrt__task_collect(t);
+	collect(t);
 	if (mrt__likely(is_runnable(t)) && !(t->flags & MRT__TASKF_RETURNED))
 		yields = poll_task(w, t);
 	if (has_ended(t)) {
@@ -346,7 +349,7 @@ void mrt__task_run(struct mrt__worker *w, struct mrt_task *t)
 		return;
 	}
 	while (!mrt__task_try_idle(t, t->flags & MRT__TASKF_ABORTED)) {
-		mrt__task_collect(t);
+		collect(t);
 		if (has_ended(t)) {
 			end_task(w, t);
 			return;
@@ -410,7 +413,7 @@ static int alloc_outside(struct mrt__sched *s, struct mrt__outside *out, size_t 
 
 	pthread_mutex_lock(&out->lock);
 	/* [SCHED.closing.outside] by the lock's order: not set here means that the walk of this heap is still to come,
-	 * and finds the task; pairs with mrt__worker_abort_all(). After it nothing may come: nobody might be left to run
+	 * and finds the task; pairs with abort_all() in worker.c. After it nothing may come: nobody might be left to run
 	 * it. */
 	err = atomic_load_explicit(&s->closing, memory_order_relaxed) ? -ESHUTDOWN : 0;
 	if (!err) {
@@ -429,7 +432,7 @@ static int alloc_outside(struct mrt__sched *s, struct mrt__outside *out, size_t 
 
 /*
  * Memory and a number for a task. Numbers: the allocator's index in the top 16 bits, so that nobody shares a counter.
- * See mrt__worker_abort_all() for why no task slips through a close.
+ * See abort_all() in worker.c for why no task slips through a close.
  */
 static int alloc_task(struct mrt__sched *s, struct mrt__worker *w, size_t bytes, uint64_t *ret_id,
 		      struct mrt__outside **ret_outside, struct mrt_task **ret_task)
@@ -454,21 +457,22 @@ static int alloc_task(struct mrt__sched *s, struct mrt__worker *w, size_t bytes,
 	return 0;
 }
 
-static void fill_frame(struct mrt_task *t, const struct mrt__spawn *sp, size_t frame_bytes)
+static void fill_frame(struct mrt_task *t, const struct mrt__spawn *sp, size_t frame_bytes, size_t cell_bytes)
 {
 	char *frame = mrt__task_frame(t);
 	size_t copied = sp->frame ? sp->frame_bytes : 0;
 
 	if (copied)
 		memcpy(frame, sp->frame, copied);
-	memset(frame + copied, 0, frame_bytes - copied);
+	if (cell_bytes <= MRT__HEAP_CELL_MAX)
+		memset(frame + copied, 0, frame_bytes - copied); /* larger ones come zeroed, without a page touched */
 }
 
 static void init_task(struct mrt_task *t, struct mrt__sched *s, struct mrt__worker *w, const struct mrt__spawn *sp,
 		      const struct mrt_spawn_opts *opts, size_t frame_bytes, bool handle)
 {
 	t->resume = 0;
-	t->flags = (sp->on_end ? MRT__TASKF_TRAILER : 0) | (opts->name ? MRT__TASKF_NAMED : 0);
+	t->flags = sp->on_end ? MRT__TASKF_TRAILER : 0;
 	t->queue_next = NULL;
 	t->fn = sp->fn;
 	t->ops = NULL;
@@ -481,14 +485,11 @@ static void init_task(struct mrt_task *t, struct mrt__sched *s, struct mrt__work
 	atomic_init(&t->join, 0);
 	t->sched = s;
 	t->name = opts->name;
-	fill_frame(t, sp, frame_bytes);
 	if (sp->on_end)
 		mrt__task_trailer(t)->on_end = sp->on_end;
 	/* [TASK.word.spawn] from here on it can be aborted; SCHEDULED is ours, so nobody else enqueues it; pairs with
 	 * [TASK.word.ask] and [TASK.word.take]. What queues it publishes it as well */
 	atomic_store_explicit(&t->word, MRT__WORD_LIVE | MRT__WORD_SCHEDULED, memory_order_release);
-	if (sp->on_init)
-		sp->on_init(t, sp->ctx);
 }
 
 static void place_spread(struct mrt__sched *s, struct mrt_task *t);
@@ -518,10 +519,14 @@ int mrt__task_spawn(struct mrt__sched *s, const struct mrt__spawn *sp, struct mr
 	init_task(t, s, w, sp, &opts, frame_bytes, ret_task != NULL);
 	if (out)
 		pthread_mutex_unlock(&out->lock);
+	/* nobody runs it before it is enqueued, and nobody but its holder looks at the frame */
+	fill_frame(t, sp, frame_bytes, bytes);
+	if (sp->on_init)
+		sp->on_init(t, sp->ctx);
 	if (ret_task)
 		*ret_task = t;
 	/* [SCHED.closing.dekker] closed since check_spawn() looked: it need not be polled first; pairs with
-	 * mrt__sched_close(). Nothing hangs on it: the walk finds the task, see mrt__worker_abort_all() */
+	 * mrt__sched_close(). Nothing hangs on it: the walk finds the task, see abort_all() in worker.c */
 	if (mrt__unlikely(atomic_load_explicit(&s->closing, memory_order_seq_cst)))
 		mrt__task_abort(t);
 	if (mrt__unlikely(opts.flags & MRT_SPAWN_SPREAD))
@@ -593,7 +598,7 @@ void mrt__task_abort(struct mrt_task *t)
 	if (mrt__task_ask_abort(t))
 		mrt__sched_enqueue(t);
 	else if (w && w->task == t)
-		mrt__task_collect(t); /* itself: what it starts next in this very poll is refused already */
+		collect(t); /* itself: what it starts next in this very poll is refused already */
 }
 
 void mrt_abort(struct mrt_task *t)

@@ -50,7 +50,6 @@ struct mrt__worker;
 #define MRT__TASKF_YIELD (1u << 2)      /* the next await gives others a turn */
 #define MRT__TASKF_POLLED (1u << 3)     /* has run at least once */
 #define MRT__TASKF_TRAILER (1u << 4)    /* set at spawn */
-#define MRT__TASKF_NAMED (1u << 5)      /* set at spawn: name is valid */
 
 /* join: NULL, a join op, a blocked thread's waiter (bit 0 set), or this */
 #define MRT__JOIN_ENDED ((uintptr_t)2)
@@ -237,8 +236,5 @@ bool mrt__task_report(struct mrt_task *t);
 
 /* Drop a reference; the last one frees the cell. @thread any */
 void mrt__task_unref(struct mrt_task *t);
-
-/* The holder collects what has come: delivers ops, carries out an abort. */
-void mrt__task_collect(struct mrt_task *t);
 
 #endif

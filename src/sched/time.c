@@ -42,7 +42,8 @@ static void publish_next(struct mrt__worker *v)
 	atomic_store_explicit(&v->wheel_next, mrt__wheel_next(&v->wheel), memory_order_relaxed);
 }
 
-void mrt__worker_timer_add(struct mrt__worker *w, struct mrt__op *op, uint64_t deadline_ns, uint64_t now)
+/* Insert a sleep or deadline into the owner's wheel. */
+static void add_timer(struct mrt__worker *w, struct mrt__op *op, uint64_t deadline_ns, uint64_t now)
 {
 	op->timer.owner = w->index;
 	op->timer.pprev = NULL;
@@ -120,7 +121,7 @@ static struct mrt_op *sleep_until(struct mrt_op *pub, uint64_t when_ns, uint64_t
 	if (when_ns <= now)
 		mrt__op_end_inline(op, 0);
 	else
-		mrt__worker_timer_add(w, op, when_ns, now);
+		add_timer(w, op, when_ns, now);
 	return pub;
 }
 
@@ -176,6 +177,6 @@ struct mrt_op *mrt_deadline(struct mrt_op *pub, struct mrt_timer *timer, uint64_
 	link_behind(op, d);
 	op->hflags |= MRT__OPH_DEADLINE;
 	now = mrt__clock_now();
-	mrt__worker_timer_add(w, d, mrt__clock_add(now, ns), now);
+	add_timer(w, d, mrt__clock_add(now, ns), now);
 	return pub;
 }

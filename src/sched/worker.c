@@ -98,7 +98,7 @@ void mrt__worker_push_yielded(struct mrt__worker *w, struct mrt_task *t)
 	w->yielded_nr++;
 }
 
-static void wake_worker(struct mrt__worker *w)
+void mrt__sched_wake(struct mrt__worker *w)
 {
 	struct mrt__worker *self = mrt__worker_self;
 
@@ -109,17 +109,12 @@ static void wake_worker(struct mrt__worker *w)
 	mrt__ring_wake(w->ring);
 }
 
-void mrt__sched_wake(struct mrt__worker *w)
-{
-	wake_worker(w);
-}
-
 void mrt__sched_notify(struct mrt__sched *s)
 {
 	int i = mrt__idle_worker_to_notify(&s->idle);
 
 	if (i >= 0)
-		wake_worker(s->workers[i]);
+		mrt__sched_wake(s->workers[i]);
 }
 
 /* A wake or spawn made by a task: the next slot, whose former occupant goes to the queue's back. */
@@ -177,7 +172,7 @@ void mrt__inbox_push(struct mrt__worker *w, struct mrt_task *t)
 	/* [WORKER.inbox.push] publishes the task; pairs with [WORKER.inbox.take] */
 	while (!atomic_compare_exchange_weak_explicit(&w->inbox, &old, t, memory_order_release, memory_order_relaxed));
 	if (w != self)
-		wake_worker(w);
+		mrt__sched_wake(w);
 	if (outside) /* [SCHED.remote.done] the last access; pairs with free_runtime() */
 		atomic_fetch_add_explicit(&s->remote_done, 1, memory_order_release);
 }
@@ -212,10 +207,10 @@ void mrt__mailbox_push(struct mrt__worker *owner, struct mrt__op *op)
 	/* [WORKER.mailbox.push] publishes the request; pairs with [WORKER.mailbox.take] */
 	while (!atomic_compare_exchange_weak_explicit(&owner->mailbox, &old, op, memory_order_release,
 						      memory_order_relaxed));
-	wake_worker(owner);
+	mrt__sched_wake(owner);
 }
 
-void mrt__mailbox_drain(struct mrt__worker *w)
+static void drain_mailbox(struct mrt__worker *w)
 {
 	struct mrt__op *op, *next;
 
@@ -242,6 +237,39 @@ void mrt__mailbox_drain(struct mrt__worker *w)
 		} else if (!terminal && op->rflags & MRT__OPR_QUEUED) {
 			mrt__op_cancel_on_owner(w, op);
 		}
+	}
+}
+
+/* ---- closing ---- */
+
+static void abort_cell(void *cell, void *ctx)
+{
+	(void)ctx;
+	mrt__task_abort(cell); /* only if it is LIVE: free cells have word 0 */
+}
+
+/*
+ * No task slips through: a worker's own heap is walked by its owner, who spawns nothing after it has seen the close; an
+ * outside heap under the lock that its spawners hold while they set the task's word, and whoever comes later sees the
+ * close by that lock's order and is refused.
+ */
+static void abort_all(struct mrt__worker *w)
+{
+	struct mrt__sched *s = w->sched;
+	unsigned i;
+
+	w->heap_aborted = true;
+	mrt__heap_walk(&w->heap, abort_cell, NULL);
+	for (;;) {
+		/* relaxed: a ticket */
+		i = atomic_fetch_add_explicit(&s->aborted_heaps, 1, memory_order_relaxed);
+		if (i >= MRT__OUTSIDE_HEAPS_NR)
+			break;
+		pthread_mutex_lock(&s->outside[i].lock);
+		mrt__heap_walk(&s->outside[i].heap, abort_cell, NULL);
+		pthread_mutex_unlock(&s->outside[i].lock);
+		/* [SCHED.walked.pub] what was spawned there is counted; pairs with may_stop() */
+		atomic_fetch_add_explicit(&s->walked_heaps, 1, memory_order_acq_rel);
 	}
 }
 
@@ -470,11 +498,11 @@ bool mrt__worker_turn(struct mrt__worker *w)
 	w->turn_woken = 0;
 	/* relaxed: it comes with a wake; seen now or at the next turn */
 	if (mrt__unlikely(atomic_load_explicit(&w->sched->closing, memory_order_relaxed)) && !w->heap_aborted)
-		mrt__worker_abort_all(w);
+		abort_all(w);
 	/* relaxed: as closing, it comes with a wake. [WORKER.report.ask] pairs with report_holdups() */
 	if (mrt__unlikely(atomic_load_explicit(&w->report, memory_order_relaxed)))
 		report_tasks(w);
-	mrt__mailbox_drain(w);
+	drain_mailbox(w);
 	if (mrt__ring_staged(w->ring) > 0 || mrt__ring_has_deferred(w->ring))
 		(void)mrt__ring_flush(w->ring); /* what is not taken stays staged */
 	now = turn_clock(w);
@@ -618,7 +646,7 @@ static void run(struct mrt__worker *w, struct mrt_task *t)
 	w->next_enabled = true;
 }
 
-struct mrt_task *mrt__worker_search(struct mrt__worker *w)
+static struct mrt_task *search(struct mrt__worker *w)
 {
 	struct mrt__sched *s = w->sched;
 	unsigned first, i, nr;
@@ -674,7 +702,7 @@ static bool may_stop(struct mrt__sched *s)
 		return false;
 	/*
 	 * [SCHED.walked.pub] before that a spawn from outside may be on its way, and the count be zero but for a
-	 * moment; pairs with mrt__worker_abort_all(). A read-modify-write, also between our own count of ends and the
+	 * moment; pairs with abort_all(). A read-modify-write, also between our own count of ends and the
 	 * look at the others': with plain loads two workers that each end a last task could both see the other's as
 	 * alive, and nobody would stop.
 	 */
@@ -685,7 +713,7 @@ static bool may_stop(struct mrt__sched *s)
 	if (!atomic_exchange_explicit(&s->stopping, true, memory_order_acq_rel))
 		for (i = 0; i < s->workers_nr; i++)
 			if (s->workers[i] != mrt__worker_self)
-				wake_worker(s->workers[i]);
+				mrt__sched_wake(s->workers[i]);
 	return true;
 }
 
@@ -711,7 +739,7 @@ enum mrt__tick mrt__worker_tick(struct mrt__worker *w)
 	w->event_left = w->event_interval;
 	if (mrt__unlikely(may_stop(w->sched)))
 		return MRT__TICK_STOP;
-	t = mrt__worker_search(w);
+	t = search(w);
 	if (t) {
 		run(w, t);
 		return MRT__TICK_RAN;
@@ -788,37 +816,4 @@ void mrt__worker_park(struct mrt__worker *w)
 		return;
 	mrt__ring_wait(w->ring, timeout_ns);
 	mrt__worker_park_end(w);
-}
-
-/* ---- closing ---- */
-
-static void abort_cell(void *cell, void *ctx)
-{
-	(void)ctx;
-	mrt__task_abort(cell); /* only if it is LIVE: free cells have word 0 */
-}
-
-/*
- * No task slips through: a worker's own heap is walked by its owner, who spawns nothing after it has seen the close; an
- * outside heap under the lock that its spawners hold while they set the task's word, and whoever comes later sees the
- * close by that lock's order and is refused.
- */
-void mrt__worker_abort_all(struct mrt__worker *w)
-{
-	struct mrt__sched *s = w->sched;
-	unsigned i;
-
-	w->heap_aborted = true;
-	mrt__heap_walk(&w->heap, abort_cell, NULL);
-	for (;;) {
-		/* relaxed: a ticket */
-		i = atomic_fetch_add_explicit(&s->aborted_heaps, 1, memory_order_relaxed);
-		if (i >= MRT__OUTSIDE_HEAPS_NR)
-			break;
-		pthread_mutex_lock(&s->outside[i].lock);
-		mrt__heap_walk(&s->outside[i].heap, abort_cell, NULL);
-		pthread_mutex_unlock(&s->outside[i].lock);
-		/* [SCHED.walked.pub] what was spawned there is counted; pairs with may_stop() */
-		atomic_fetch_add_explicit(&s->walked_heaps, 1, memory_order_acq_rel);
-	}
 }

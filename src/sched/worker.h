@@ -140,21 +140,11 @@ void mrt__worker_flush(struct mrt__worker *w);
 /* Send staged and queued ops as far as credits and SQEs allow. */
 void mrt__worker_resubmit(struct mrt__worker *w);
 
-/* Take an op out of the queue of unstaged ops; false: not there. */
-bool mrt__worker_unqueue(struct mrt__worker *w, struct mrt__op *op);
-
 /* Fire due timers of v's wheel on w, at most max. @return number fired */
 unsigned mrt__worker_fire(struct mrt__worker *w, struct mrt__worker *v, uint64_t now, unsigned max);
 
-/* Insert a sleep or deadline into the owner's wheel; take one out of whichever it is in (false: it has fired). */
-void mrt__worker_timer_add(struct mrt__worker *w, struct mrt__op *op, uint64_t deadline_ns, uint64_t now);
+/* Take a sleep or deadline out of whichever wheel it is in; false: it has fired. */
 bool mrt__worker_timer_cancel(struct mrt__sched *s, struct mrt__op *op);
-
-/* Search other workers. @return a task to run, or NULL */
-struct mrt_task *mrt__worker_search(struct mrt__worker *w);
-
-/* Abort every task in this worker's heap (and, once, in the outside heaps). */
-void mrt__worker_abort_all(struct mrt__worker *w);
 
 /* ---- sentry.c ---- */
 

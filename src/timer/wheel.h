@@ -99,7 +99,7 @@ void mrt__wheel_insert(struct mrt__wheel *w, struct mrt__wheel_entry *e, uint64_
  * @owner   the entry is the caller's again on return
  * @blocks  never
  *
- * @param e  linked in w (mrt__wheel_is_linked()); otherwise abort, or a broken wheel where that cannot be seen
+ * @param e  linked in w (then pprev is not NULL); otherwise abort, or a broken wheel where that cannot be seen
  */
 void mrt__wheel_remove(struct mrt__wheel *w, struct mrt__wheel_entry *e);
 
@@ -168,12 +168,6 @@ static inline bool mrt__wheel_is_due(const struct mrt__wheel *w, uint64_t now_ns
 static inline uint64_t mrt__wheel_nr(const struct mrt__wheel *w)
 {
 	return w->nr;
-}
-
-/* Is the entry in a wheel? It must have been in one before, or been zeroed. @thread as nr() */
-static inline bool mrt__wheel_is_linked(const struct mrt__wheel_entry *e)
-{
-	return e->pprev != NULL;
 }
 
 /**

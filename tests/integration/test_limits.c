@@ -85,7 +85,7 @@ static int try_limited(void *ctx)
 	}
 	if (l->ordinary && become_ordinary(UID_BASE + (unsigned)getpid()))
 		return 10;
-	if (setrlimit(l->resource, &limit))
+	if (setrlimit((__rlimit_resource_t)l->resource, &limit))
 		return 11;
 	opts.workers_nr = l->workers;
 	opts.sq_entries = l->sq;

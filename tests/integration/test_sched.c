@@ -408,15 +408,19 @@ START_TEST(a_sleep_costs_one_context_switch)
 {
 	struct mrt_runtime *rt = itest_runtime(_i);
 	struct ticker f = { .nr = 10000 };
-	double per_sleep = 1e9;
-	uint64_t switches;
+	double per_sleep = 1e9, sentry;
+	uint64_t switches, wakes;
 	int tries;
 
+	/* a machine that is busy elsewhere stretches the time, in which the sentry wakes 500 times a second: not counted */
 	for (tries = 0; tries < TRIES && per_sleep > 1.05; tries++) {
 		switches = all_switches(rt);
+		wakes = itest_stats(rt).sentry_wakes;
 		ck_assert_int_eq(itest_run(rt, ticker_poll, &f, sizeof(f)), 0);
-		per_sleep = (double)(all_switches(rt) - switches) / f.nr;
-		printf("50 us sleeps, kind %d: %.3f voluntary context switches each\n", _i, per_sleep);
+		sentry = (double)(itest_stats(rt).sentry_wakes - wakes) / f.nr;
+		per_sleep = (double)(all_switches(rt) - switches) / f.nr - sentry;
+		printf("50 us sleeps, kind %d: %.3f voluntary context switches each, and %.3f of the sentry\n", _i, per_sleep,
+		       sentry);
 	}
 	ck_assert_msg(per_sleep <= 1.05, "%.3f switches a sleep", per_sleep);
 	mrt_runtime_destroy(rt);

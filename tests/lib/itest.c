@@ -20,6 +20,15 @@
 #include <time.h>
 #include <unistd.h>
 
+/* For what is also used outside a test of Check's, where its assertions cannot be. */
+static void need(bool ok, const char *what)
+{
+	if (ok)
+		return;
+	fprintf(stderr, "%s: %s\n", what, strerror(errno));
+	exit(EXIT_FAILURE);
+}
+
 /* ---- runtimes ---- */
 
 struct mrt_runtime_opts itest_opts(int kind)
@@ -118,7 +127,7 @@ struct mrt_worker_stats itest_stats(struct mrt_runtime *rt)
 		size_t j, nr = (offsetof(struct mrt_worker_stats, park_ns) - offsetof(struct mrt_worker_stats, polls)) /
 			       sizeof(uint64_t) + 1;
 
-		ck_assert_int_eq(mrt_stats_get(rt, i, &one), 0);
+		need(mrt_stats_get(rt, i, &one) == 0, "mrt_stats_get");
 		for (j = 0; j < nr; j++)
 			to[j] += from[j];
 		sum.inflight += one.inflight;
@@ -132,7 +141,7 @@ struct mrt_global_stats itest_global(struct mrt_runtime *rt)
 {
 	struct mrt_global_stats stats;
 
-	ck_assert_int_eq(mrt_stats_global_get(rt, &stats), 0);
+	need(mrt_stats_global_get(rt, &stats) == 0, "mrt_stats_global_get");
 	return stats;
 }
 
@@ -210,7 +219,7 @@ unsigned itest_fds_nr(void)
 	DIR *dir = opendir("/proc/self/fd");
 	unsigned nr = 0;
 
-	ck_assert_ptr_nonnull(dir);
+	need(dir != NULL, "/proc/self/fd");
 	while (readdir(dir))
 		nr++;
 	closedir(dir);
@@ -221,7 +230,7 @@ uint64_t itest_cpu_ns(void)
 {
 	struct timespec ts;
 
-	ck_assert_int_eq(clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &ts), 0);
+	need(clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &ts) == 0, "clock_gettime");
 	return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
 }
 
@@ -271,15 +280,6 @@ void itest_socketpair(int ret_fds[2])
 }
 
 /* ---- processes ---- */
-
-/* Also used before any test runs, where Check's own assertions cannot be. */
-static void need(bool ok, const char *what)
-{
-	if (ok)
-		return;
-	fprintf(stderr, "%s: %s\n", what, strerror(errno));
-	exit(EXIT_FAILURE);
-}
 
 static void run_child(int (*fn)(void *ctx), void *ctx, int err_fd, unsigned seconds)
 {

@@ -82,6 +82,7 @@ struct actor {
 	uint32_t depth;
 	bool in_poll;
 	bool begun;
+	bool polled;
 	bool fails;             /* its result is negative */
 	uint32_t rounds;
 	struct actor *parent;   /* a scope's child: its parent's frame, which must outlive it */
@@ -119,6 +120,9 @@ static struct {
 	struct mrt_notify notify;
 	struct mrt_oneshot oneshots[ONESHOTS_NR];
 	bool oneshot_sent[ONESHOTS_NR];
+	bool oneshot_closed[ONESHOTS_NR];
+	bool channel_closed[CHANNELS_NR];
+	bool semaphore_closed;
 	uint8_t *messages;      /* [messages_room] enum message */
 	uint64_t messages_nr, messages_room;
 	uint64_t forgotten_recvs;
@@ -465,10 +469,28 @@ static void check_ring_op(struct slot *s)
 	check_buffer(s, res, s->fd >= SIM_FD_STREAM ? h.stream_pos : s->off);
 }
 
+/* The object was closed, and says so. */
+static bool is_closed(const struct slot *s, int64_t res)
+{
+	if (res != -EPIPE)
+		return false;
+	switch (s->kind) {
+	case KIND_SEMAPHORE:
+		return world.semaphore_closed;
+	case KIND_CHANNEL_SEND:
+	case KIND_CHANNEL_RECV:
+		return world.channel_closed[s->object];
+	case KIND_ONESHOT:
+		return world.oneshot_closed[s->object];
+	default:
+		return false;
+	}
+}
+
 static void check_wait(struct slot *s)
 {
 	int64_t res = s->op.res;
-	bool good = res >= 0 || !is_excused(s, res);
+	bool good = res >= 0 || (!is_excused(s, res) && !is_closed(s, res));
 
 	switch (s->kind) {
 	case KIND_SLEEP:
@@ -633,6 +655,19 @@ static enum mrt_poll act_any(struct mrt_task *self, void *frame)
 	MRT_RETURN(self, 0);
 }
 
+static void give_oneshot(unsigned i, bool closes)
+{
+	bool settled = world.oneshot_sent[i] || world.oneshot_closed[i];
+	int err;
+
+	if (!settled && closes)
+		world.oneshot_closed[i] = true;
+	else if (!settled)
+		world.oneshot_sent[i] = true;
+	err = closes ? mrt_oneshot_close(&world.oneshots[i]) : mrt_oneshot_send(&world.oneshots[i], i);
+	sim_check(err == (settled ? -EALREADY : 0), "a oneshot that was%s settled says %d", settled ? "" : " not", err);
+}
+
 /* Do something that others wait for. */
 static void give(struct sim_rand *rand)
 {
@@ -648,10 +683,7 @@ static void give(struct sim_rand *rand)
 		break;
 	case 2:
 		i = (unsigned)sim_rand_below(rand, ONESHOTS_NR);
-		if (!world.oneshot_sent[i]) {
-			world.oneshot_sent[i] = true;
-			sim_check(!mrt_oneshot_send(&world.oneshots[i], i), "a oneshot refuses its value");
-		}
+		give_oneshot(i, sim_rand_chance(rand, 200));
 		break;
 	case 3:
 		i = (unsigned)sim_rand_below(rand, CHANNELS_NR);
@@ -1063,6 +1095,8 @@ static enum mrt_poll actor_poll(struct mrt_task *self, void *frame)
 	sim_check(a->magic == MAGIC, "a task is polled whose frame is no frame");
 	sim_check(!a->in_poll, "actor %u is polled while it is being polled", a->serial);
 	sim_check(!a->parent || a->parent->magic == MAGIC, "actor %u has outlived its scope", a->serial);
+	sim_check(a->polled || !(self->flags & MRT__TASKF_ABORTED), "actor %u is polled, but was aborted before", a->serial);
+	a->polled = true;
 	a->in_poll = true;
 	poll = actor_body(self, a);
 	a->in_poll = false;
@@ -1129,6 +1163,20 @@ void sim_actors_meddle(void)
 	} else {
 		give(&world.rand);
 	}
+}
+
+void sim_actors_close_objects(void)
+{
+	unsigned i;
+
+	for (i = 0; i < CHANNELS_NR; i++) {
+		sim_log("closes channel %u", i);
+		world.channel_closed[i] = true;
+		mrt_channel_close(world.channels[i]);
+	}
+	sim_log("closes the semaphore");
+	world.semaphore_closed = true;
+	mrt_semaphore_close(&world.semaphore);
 }
 
 unsigned sim_actors_alive(void)

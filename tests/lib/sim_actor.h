@@ -56,6 +56,9 @@ void sim_actors_spawn(unsigned nr);
 /* What threads outside do now and then: abort, notify, release, send. */
 void sim_actors_meddle(void);
 
+/* Close the channels and the semaphore: whoever waits, or comes later, is told so. */
+void sim_actors_close_objects(void);
+
 /* All have ended: give handles back, and check what the shared objects have seen. Before sim_close() or after. */
 void sim_actors_finish(void);
 

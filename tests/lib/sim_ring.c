@@ -663,6 +663,7 @@ static void submit_op(struct mrt__ring *ring, const struct sqe *sqe)
 {
 	struct record *r = record_of(sqe->user);
 
+	sim_check(r && r->where == WHERE_SQ, "the ring submits an op that it does not have");
 	check_alive(r, "it is submitted");
 	r->where = WHERE_KERNEL;
 	r->args = sqe->args;
@@ -889,11 +890,6 @@ void mrt__ring_cancel(struct mrt__ring *ring, void *user)
 unsigned mrt__ring_staged(const struct mrt__ring *ring)
 {
 	return ring->sq_nr;
-}
-
-unsigned mrt__ring_space(const struct mrt__ring *ring)
-{
-	return ring->sq_nr + RESERVE < ring->sq_entries ? ring->sq_entries - RESERVE - ring->sq_nr : 0;
 }
 
 unsigned mrt__ring_ready(const struct mrt__ring *ring)

@@ -5,8 +5,8 @@
  * eventfd, so a lost wake is a schedule in which all wait though there is work: the check at rest finds it.
  *
  * Each rule of the protocol is also left out once, and the model must then find the lost wake (`must_fail`): the
- * rescan after parking, the look after mrt__park_begin(), the wake after the last search, the notification after an
- * overflow. So the model is known to be able to see what it is there for.
+ * rescan after parking, the swap of the park word in every wake, the wake after the last search, the notification after
+ * an overflow. So the model is known to be able to see what it is there for.
  */
 #include <stddef.h>
 #include <stdint.h>
@@ -22,8 +22,6 @@ _Static_assert(MRT__RUNQ_SLOTS == 4, "build with -DMRT__RUNQ_SLOTS=4");
 #define WORKERS_MAX 2u
 #define TASKS_MAX 8u
 
-enum wake_form { WAKE_ALWAYS, WAKE_IF_PARKED };
-
 struct config {
 	unsigned workers_nr;            /* threads 0.. are workers, the next is the publisher */
 	unsigned inject_tasks_nr;       /* tasks that the publisher injects */
@@ -31,8 +29,7 @@ struct config {
 	unsigned local_tasks_nr;        /* tasks that worker 0 pushes to its queue before its first look */
 	unsigned prefill_nr;            /* tasks in worker 0's queue from the start */
 	bool first_waits;               /* the first task runs until all others have run: a long poll */
-	enum wake_form wake_form;       /* of messages */
-	bool no_rescan, no_recheck, quiet_finder, no_overflow_notify, no_wake_on_push;
+	bool no_rescan, wake_looks_first, quiet_finder, no_overflow_notify, no_wake_on_push;
 };
 
 struct mrt_task {
@@ -182,15 +179,10 @@ static struct mrt_task *steal_work(const struct config *c, unsigned w)
 	return task != NULL ? task : inject_take();
 }
 
-static bool read_mailbox(unsigned w)
+static void read_mailbox(unsigned w)
 {
-	unsigned nr;
-
-	if (w != 0)
-		return false;
-	nr = atomic_exchange_explicit(&world.mailbox, 0, memory_order_seq_cst);
-	world.messages_seen += nr;
-	return nr != 0;
+	if (w == 0)
+		world.messages_seen += atomic_exchange_explicit(&world.mailbox, 0, memory_order_acquire);
 }
 
 static bool eventfd_is_set(const void *arg)
@@ -205,19 +197,10 @@ static bool sleep_until_woken(const struct config *c, unsigned w, bool searching
 
 	if (rescan && !c->no_rescan && has_work(c))
 		notify();
-	for (;;) {
-		if (mrt__park_begin(&world.park[w])) {
-			if (c->no_recheck || !read_mailbox(w)) {
-				mdl_wait(eventfd_is_set, &world.eventfd[w]);
-				world.eventfd[w] = 0;
-			} else {
-				(void)mrt__park_end(&world.park[w]); /* by itself or not: it has a message */
-				break;
-			}
-			(void)mrt__park_end(&world.park[w]); /* what for, the books and the mailbox say */
-		}
-		if (read_mailbox(w) || !mrt__idle_is_parked(&world.idle, w))
-			break;
+	if (mrt__park_begin(&world.park[w])) {
+		mdl_wait(eventfd_is_set, &world.eventfd[w]);
+		world.eventfd[w] = 0;
+		(void)mrt__park_end(&world.park[w]); /* what for, the books and the mailbox say */
 	}
 	return !mrt__idle_unpark_worker(&world.idle, w);
 }
@@ -231,7 +214,7 @@ static void worker(const struct config *c, unsigned w)
 	for (i = 0; w == 0 && i < c->local_tasks_nr; i++)
 		push_local(c, make_task());
 	for (;;) {
-		(void)read_mailbox(w); /* counted inside */
+		read_mailbox(w);
 		task = mrt__runq_pop(&world.q[w]);
 		if (task == NULL)
 			task = inject_take();
@@ -252,18 +235,23 @@ static void worker(const struct config *c, unsigned w)
 	}
 }
 
+/* wake_looks_first: a waker that leaves a worker alone that it finds awake. */
+static void send_message(const struct config *c)
+{
+	atomic_fetch_add_explicit(&world.mailbox, 1, memory_order_seq_cst);
+	if (c->wake_looks_first &&
+	    atomic_load_explicit(&world.park[0].state, memory_order_seq_cst) != MRT__PARK_PARKED)
+		return;
+	wake(0);
+}
+
 static void publisher(const struct config *c)
 {
 	struct mrt_task *task;
 	unsigned i;
 
-	for (i = 0; i < c->messages_nr; i++) {
-		/* [PARK.state.dekker] the publication that goes with wake_if_parked */
-		atomic_fetch_add_explicit(&world.mailbox, 1, memory_order_seq_cst);
-		if (c->wake_form == WAKE_ALWAYS ? mrt__park_wake(&world.park[0]) :
-						  mrt__park_wake_if_parked(&world.park[0]))
-			world.eventfd[0]++;
-	}
+	for (i = 0; i < c->messages_nr; i++)
+		send_message(c);
 	for (i = 0; i < c->inject_tasks_nr; i++) {
 		task = make_task();
 		inject(&task, 1);
@@ -294,7 +282,7 @@ static void check(const void *arg)
 	mdl_assert(mrt__idle_unparked_nr(&world.idle) == 0);
 	mdl_assert(mrt__idle_searching_nr(&world.idle) == 0);
 	for (w = 0; w < c->workers_nr; w++) {
-		mdl_assert(mrt__park_is_parked(&world.park[w]));
+		mdl_assert(atomic_load_explicit(&world.park[w].state, memory_order_seq_cst) == MRT__PARK_PARKED);
 		mdl_assert(mrt__runq_check(&world.q[w], stdout));
 	}
 }
@@ -306,13 +294,10 @@ static void check(const void *arg)
 static const struct mdl_test tests[] = {
 	TEST("inject_against_park", 2, false, 4, .workers_nr = 1, .inject_tasks_nr = 2),
 	TEST("inject_against_park, no rescan", 2, true, 4, .workers_nr = 1, .inject_tasks_nr = 2, .no_rescan = true),
-	TEST("message, wake always", 2, false, 4, .workers_nr = 1, .messages_nr = 2),
-	TEST("message, wake always, no recheck", 2, false, 4, .workers_nr = 1, .messages_nr = 2, .no_recheck = true),
-	TEST("message, wake if parked", 2, false, 4, .workers_nr = 1, .messages_nr = 2, .wake_form = WAKE_IF_PARKED),
-	TEST("message, wake if parked, no recheck", 2, true, 4, .workers_nr = 1, .messages_nr = 2,
-	     .wake_form = WAKE_IF_PARKED, .no_recheck = true),
-	TEST("message_and_inject", 2, false, 4, .workers_nr = 1, .messages_nr = 1, .inject_tasks_nr = 1,
-	     .wake_form = WAKE_IF_PARKED),
+	TEST("message_against_park", 2, false, 4, .workers_nr = 1, .messages_nr = 2),
+	TEST("message_against_park, the waker looks first", 2, true, 4, .workers_nr = 1, .messages_nr = 2,
+	     .wake_looks_first = true),
+	TEST("message_and_inject", 2, false, 4, .workers_nr = 1, .messages_nr = 1, .inject_tasks_nr = 1),
 	TEST("push_then_long_poll", 2, false, 3, .workers_nr = 2, .local_tasks_nr = 2, .first_waits = true),
 	TEST("push_then_long_poll, no wake", 2, true, 3, .workers_nr = 2, .local_tasks_nr = 2, .first_waits = true,
 	     .no_wake_on_push = true),

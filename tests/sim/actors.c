@@ -16,6 +16,8 @@ static void run(void)
 		if (sim_chance(300))
 			sim_actors_spawn(1);
 		sim_actors_meddle();
+		if (sim_chance(10))
+			sim_actors_close_objects();
 	}
 	sim_run_to_idle();
 	sim_close();

@@ -17,6 +17,7 @@
 #include "sim.h"
 
 #define OPS_NR 200u
+#define BUF_BYTES 8u
 
 struct crowd {
 	struct sim_rand rand;
@@ -29,18 +30,27 @@ struct crowd {
 	char buf[16];
 	struct mrt_op *all[OPS_NR];
 	struct mrt_op ops[OPS_NR];
+	bool cancelled[OPS_NR];
+	char bufs[OPS_NR][BUF_BYTES];   /* of those that read */
 };
 
 static unsigned ended;
+
+static bool reads(unsigned i)
+{
+	return i % 3 == 0;
+}
 
 static void start_crowd(struct crowd *c)
 {
 	unsigned i;
 
 	for (i = 0; i < c->nr; i++) {
-		sim_op_begin(&c->ops[i], false);
+		sim_op_begin(&c->ops[i], reads(i));
 		if (i < c->idle_nr)
 			mrt_poll_fd(&c->ops[i], SIM_FD_IDLE, 1);
+		else if (reads(i))
+			mrt_read_exact(&c->ops[i], SIM_FD_DISK, c->bufs[i], BUF_BYTES, 0);
 		else
 			mrt_nop(&c->ops[i]);
 		c->all[i] = &c->ops[i];
@@ -49,13 +59,45 @@ static void start_crowd(struct crowd *c)
 	mrt_read_exact(&c->read, SIM_FD_DISK, c->buf, sizeof(c->buf), 0);
 }
 
-static void check_op(struct mrt_op *op, int64_t want)
+/* A read may have moved a part; whatever was not done must have a cause. */
+static void check_read(const struct crowd *c, unsigned i, const struct sim_op_history *h)
 {
+	const struct mrt_op *op = &c->ops[i];
+	int64_t why = op->res < 0 ? op->res : op->why;
+
+	sim_check(op->res < 0 ? h->moved == 0 : op->res == h->moved, "op #%" PRIu64 " moved %" PRId64 ", but gives %"
+		  PRId64, h->serial, h->moved, op->res);
+	sim_check(why == 0 ? h->moved == BUF_BYTES || h->last == 0 : c->cancelled[i] || h->last == why,
+		  "op #%" PRIu64 " ends with %" PRId64 ", the kernel said %d", h->serial, why, h->last);
+	sim_check(why != -ECANCELED || c->cancelled[i], "op #%" PRIu64 " was cancelled by nobody", h->serial);
+	sim_check(sim_pattern_is(c->bufs[i], (size_t)h->moved, SIM_FD_DISK, 0), "op #%" PRIu64 " has read rubbish", h->serial);
+}
+
+static void check_op(struct crowd *c, unsigned i)
+{
+	struct mrt_op *op = &c->ops[i];
 	struct sim_op_history h;
 	bool seen = sim_op_end(op, &h);
 
-	sim_check(op->res == want, "op #%" PRIu64 " gives %" PRId64 " instead of %" PRId64, h.serial, op->res, want);
-	sim_check(h.ends == h.stages && (seen || want < 0), "op #%" PRIu64 " ended %u times", h.serial, h.ends);
+	sim_check(h.ends == h.stages, "op #%" PRIu64 " ended %u times of %u", h.serial, h.ends, h.stages);
+	if (i >= c->idle_nr && reads(i)) {
+		check_read(c, i, &h);
+		return;
+	}
+	sim_check(op->res == 0 || (op->res == -ECANCELED && c->cancelled[i]), "op #%" PRIu64 " gives %" PRId64, h.serial,
+		  op->res);
+	sim_check(seen || op->res == -ECANCELED, "op #%" PRIu64 " gives %" PRId64 ", but the kernel never saw it", h.serial,
+		  op->res);
+}
+
+static void cancel_some(struct crowd *c, unsigned from, unsigned to, unsigned per_mille)
+{
+	for (; from < to; from++) {
+		if (!sim_rand_chance(&c->rand, per_mille))
+			continue;
+		c->cancelled[from] = true;
+		mrt_cancel(&c->ops[from]);
+	}
 }
 
 static enum mrt_poll crowd_poll(struct mrt_task *self, void *frame)
@@ -67,20 +109,21 @@ static enum mrt_poll crowd_poll(struct mrt_task *self, void *frame)
 	start_crowd(c);
 	if (sim_rand_chance(&c->rand, 300))
 		MRT_AWAIT(self, mrt_yield(&c->pause));
+	if (sim_rand_chance(&c->rand, 300))
+		cancel_some(c, c->idle_nr, c->nr, 300);
 	MRT_AWAIT_ALL(self, c->all + c->idle_nr, c->nr - c->idle_nr);
 	for (c->i = c->idle_nr; c->i < c->nr; c->i++)
-		check_op(&c->ops[c->i], 0);
+		check_op(c, c->i);
 	MRT_AWAIT(self, &c->read);
 	(void)sim_op_end(&c->read, &h);
 	sim_check(sim_pattern_is(c->buf, (size_t)h.moved, SIM_FD_DISK, 0), "a read behind idle waits gives rubbish");
 	ended++;
 	if (!c->cancels)
 		MRT_RETURN(self, 0);
-	for (c->i = 0; c->i < c->idle_nr; c->i++)
-		mrt_cancel(&c->ops[c->i]);
+	cancel_some(c, 0, c->idle_nr, 1000);
 	MRT_AWAIT_ALL(self, c->all, c->idle_nr);
 	for (c->i = 0; c->i < c->idle_nr; c->i++)
-		check_op(&c->ops[c->i], -ECANCELED);
+		check_op(c, c->i);
 	MRT_RETURN(self, 0);
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Polls that take up to 200 ms, on all workers but one at a time. Meanwhile timers on a stuck worker are at most 5 ms
- * late, and so is a task that was spawned, or made runnable, before a poll got stuck. Cancels that wait for a stuck
+ * late, and so is a task that was spawned, or placed on a stuck worker. Cancels that wait for a stuck
  * worker are carried out when its poll ends.
  */
 #include <errno.h>
@@ -11,7 +11,6 @@
 #include <martlet/file.h>
 #include <martlet/net.h>
 #include <martlet/scope.h>
-#include <martlet/sync.h>
 #include <martlet/task.h>
 #include <martlet/time.h>
 
@@ -33,16 +32,13 @@ struct hog {
 	unsigned rounds;
 	struct mrt_op op, idle;
 	struct mrt_timer timer;
-	struct mrt_oneshot oneshot;
 	struct mrt_scope scope;
 	char buf[16];
 };
 
-/* Spawned, or woken, just before a poll gets stuck. */
+/* Spawned just before a poll gets stuck. */
 struct child {
 	uint64_t since_ns;
-	struct mrt_oneshot *oneshot;
-	struct mrt_op op;
 };
 
 static unsigned stuck_nr;
@@ -89,6 +85,8 @@ static void get_stuck(struct hog *h)
 
 static enum mrt_poll hog_poll(struct mrt_task *self, void *frame)
 {
+	/* placed: perhaps on a worker that is stuck, and looks idle therefore */
+	static const struct mrt_spawn_opts spread = { .size = sizeof(spread), .flags = MRT_SPAWN_SPREAD };
 	struct hog *h = frame;
 	struct child child = { 0 };
 	struct sim_op_history history;
@@ -103,7 +101,8 @@ static enum mrt_poll hog_poll(struct mrt_task *self, void *frame)
 		mrt_scope_init(&h->scope, 0);
 		child.since_ns = sim.now_ns;
 		for (nr = (unsigned)sim_rand_below(&h->rand, 3); nr > 0; nr--)
-			sim_check(!mrt_scope_spawn(&h->scope, child_poll, &child, sizeof(child), NULL), "no child");
+			sim_check(!mrt_scope_spawn(&h->scope, child_poll, &child, sizeof(child),
+						   sim_rand_chance(&h->rand, 500) ? &spread : NULL), "no child");
 		get_stuck(h);
 		MRT_AWAIT(self, mrt_scope_join(&h->scope));
 		if (sim_rand_chance(&h->rand, 300))

@@ -361,7 +361,7 @@ static struct {
 	atomic_uint inject_nr;          /* tasks without a body: a count is enough */
 	_Atomic uint64_t done_nr, sleeps_nr;
 	atomic_bool stop;
-	atomic_uint worker_id, exited_nr;
+	atomic_uint worker_id;
 } dorm;
 
 static void wake_sleeper(int w)
@@ -403,12 +403,10 @@ static bool sleep_until_woken(unsigned w, bool searching)
 
 	if (rescan && atomic_load_explicit(&dorm.inject_nr, memory_order_acquire) != 0)
 		wake_sleeper(mrt__idle_worker_to_notify(&dorm.idle));
-	do {
-		if (mrt__park_begin(&dorm.park[w])) {
-			wait_fd(w);
-			(void)mrt__park_end(&dorm.park[w]); /* woken or not, the books say what for */
-		}
-	} while (mrt__idle_is_parked(&dorm.idle, w));
+	if (mrt__park_begin(&dorm.park[w])) {
+		wait_fd(w);
+		(void)mrt__park_end(&dorm.park[w]); /* woken or not, the books say what for */
+	}
 	return !mrt__idle_unpark_worker(&dorm.idle, w);
 }
 
@@ -430,7 +428,6 @@ static void *sleeper_main(void *arg)
 		searching = false;
 		atomic_fetch_add_explicit(&dorm.done_nr, 1, memory_order_release);
 	}
-	atomic_fetch_add_explicit(&dorm.exited_nr, 1, memory_order_release);
 	return NULL;
 }
 
@@ -471,11 +468,9 @@ static void case_sleep(uint64_t seed, uint64_t ms)
 			mrt__cpu_relax();
 	}
 	atomic_store_explicit(&dorm.stop, true, memory_order_release);
-	/* again and again: a worker may be between its look at stop and its park */
-	while (atomic_load_explicit(&dorm.exited_nr, memory_order_acquire) != SLEEPERS_NR) {
-		wake_sleeper(mrt__idle_any_to_notify(&dorm.idle));
-		(void)sched_yield(); /* cannot fail on Linux */
-	}
+	/* once is enough: who is between its look at stop and its park is refused to sleep, and looks again */
+	for (i = 0; i < SLEEPERS_NR; i++)
+		wake_sleeper((int)i);
 	for (i = 0; i < SLEEPERS_NR; i++)
 		join_thread(threads[i]);
 	(void)printf("sleep: %" PRIu64 " tasks, %" PRIu64 " sleeps\n", published,

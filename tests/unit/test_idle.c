@@ -5,6 +5,7 @@
  */
 #include <check.h>
 #include <errno.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -38,8 +39,6 @@ START_TEST(workers_start_unparked_and_nobody_is_named)
 {
 	expect_counts(WORKERS_NR, 0);
 	ck_assert_int_eq(mrt__idle_worker_to_notify(&idle), -1);
-	ck_assert_int_eq(mrt__idle_any_to_notify(&idle), -1);
-	ck_assert_int_eq(mrt__idle_peek_sleeper(&idle, -1), -1);
 	ck_assert(!mrt__idle_is_parked(&idle, 0));
 	ck_assert(!mrt__idle_unpark_worker(&idle, 0));
 	expect_counts(WORKERS_NR, 0);
@@ -64,16 +63,17 @@ START_TEST(who_parked_last_is_named_first_and_counted_as_searching)
 }
 END_TEST
 
-START_TEST(nobody_is_named_while_somebody_searches_unless_it_must_be)
+START_TEST(nobody_is_named_while_somebody_searches)
 {
 	(void)mrt__idle_park(&idle, 3, false); /* nothing to rescan */
 	ck_assert(mrt__idle_try_search(&idle));
 	ck_assert_int_eq(mrt__idle_worker_to_notify(&idle), -1);
 	expect_counts(3, 1);
-	ck_assert_int_eq(mrt__idle_any_to_notify(&idle), 3);
-	expect_counts(4, 2);
-	ck_assert_int_eq(mrt__idle_any_to_notify(&idle), -1);
-	expect_counts(4, 2);
+	ck_assert(mrt__idle_end_search(&idle));
+	ck_assert_int_eq(mrt__idle_worker_to_notify(&idle), 3);
+	expect_counts(4, 1);
+	ck_assert_int_eq(mrt__idle_worker_to_notify(&idle), -1);
+	expect_counts(4, 1);
 }
 END_TEST
 
@@ -128,23 +128,48 @@ START_TEST(a_worker_that_wakes_by_itself_leaves_the_stack_from_the_middle)
 	ck_assert(!mrt__idle_is_parked(&idle, 1));
 	expect_counts(1, 0);
 	ck_assert(!mrt__idle_unpark_worker(&idle, 1));
-	ck_assert_int_eq(mrt__idle_any_to_notify(&idle), 3);
-	ck_assert_int_eq(mrt__idle_any_to_notify(&idle), 2);
-	ck_assert_int_eq(mrt__idle_any_to_notify(&idle), 0);
-	ck_assert_int_eq(mrt__idle_any_to_notify(&idle), -1);
-	expect_counts(4, 3);
+	ck_assert_int_eq(mrt__idle_worker_to_notify(&idle), 3);
+	ck_assert(mrt__idle_end_search(&idle));
+	ck_assert_int_eq(mrt__idle_worker_to_notify(&idle), 2);
+	ck_assert(mrt__idle_end_search(&idle));
+	ck_assert_int_eq(mrt__idle_worker_to_notify(&idle), 0);
+	ck_assert(mrt__idle_end_search(&idle));
+	ck_assert_int_eq(mrt__idle_worker_to_notify(&idle), -1);
+	expect_counts(4, 0);
 }
 END_TEST
 
-START_TEST(peek_leaves_the_sleeper_asleep)
+/* Appoint to a free office; it is free again afterwards. */
+static int appoint(int except)
 {
+	atomic_uint post = 0;
+	int w = mrt__idle_appoint(&idle, except, &post);
+
+	ck_assert_int_eq((int)atomic_load_explicit(&post, memory_order_relaxed), w + 1);
+	return w;
+}
+
+START_TEST(who_is_appointed_stays_asleep)
+{
+	ck_assert_int_eq(appoint(-1), -1);
 	(void)mrt__idle_park(&idle, 1, false); /* nothing to rescan */
-	ck_assert_int_eq(mrt__idle_peek_sleeper(&idle, -1), 1);
-	ck_assert_int_eq(mrt__idle_peek_sleeper(&idle, 1), -1);
+	ck_assert_int_eq(appoint(-1), 1);
+	ck_assert_int_eq(appoint(1), -1);
 	(void)mrt__idle_park(&idle, 2, false); /* nothing to rescan */
-	ck_assert_int_eq(mrt__idle_peek_sleeper(&idle, -1), 2);
-	ck_assert_int_eq(mrt__idle_peek_sleeper(&idle, 2), 1);
+	ck_assert_int_eq(appoint(-1), 2);
+	ck_assert_int_eq(appoint(2), 1);
+	ck_assert(mrt__idle_is_parked(&idle, 1));
 	expect_counts(2, 0);
+}
+END_TEST
+
+START_TEST(an_office_that_is_taken_stays_with_its_holder)
+{
+	atomic_uint post = 4;
+
+	(void)mrt__idle_park(&idle, 1, false); /* nothing to rescan */
+	ck_assert_int_eq(mrt__idle_appoint(&idle, -1, &post), -1);
+	ck_assert_uint_eq(atomic_load_explicit(&post, memory_order_relaxed), 4);
 }
 END_TEST
 
@@ -182,11 +207,8 @@ START_TEST(park_and_wake_by_itself)
 	struct mrt__park p;
 
 	mrt__park_init(&p);
-	ck_assert(!mrt__park_is_parked(&p));
 	ck_assert(mrt__park_begin(&p));
-	ck_assert(mrt__park_is_parked(&p));
 	ck_assert(!mrt__park_end(&p));
-	ck_assert(!mrt__park_is_parked(&p));
 	ck_assert(mrt__park_begin(&p));
 	ck_assert(!mrt__park_end(&p));
 }
@@ -200,11 +222,10 @@ START_TEST(only_the_first_wake_of_a_sleeper_writes)
 	ck_assert(mrt__park_begin(&p));
 	ck_assert(mrt__park_wake(&p));
 	ck_assert(!mrt__park_wake(&p));
-	ck_assert(!mrt__park_wake_if_parked(&p));
 	ck_assert(mrt__park_end(&p));
 	/* all consumed */
 	ck_assert(mrt__park_begin(&p));
-	ck_assert(mrt__park_wake_if_parked(&p));
+	ck_assert(mrt__park_wake(&p));
 	ck_assert(mrt__park_end(&p));
 }
 END_TEST
@@ -219,10 +240,6 @@ START_TEST(a_wake_before_the_sleep_refuses_it_once)
 	ck_assert(!mrt__park_begin(&p));
 	ck_assert(mrt__park_begin(&p));
 	ck_assert(!mrt__park_end(&p));
-	/* this form leaves an awake worker alone */
-	ck_assert(!mrt__park_wake_if_parked(&p));
-	ck_assert(mrt__park_begin(&p));
-	ck_assert(!mrt__park_end(&p));
 }
 END_TEST
 
@@ -235,12 +252,13 @@ static Suite *idle_suite(void)
 	tcase_add_checked_fixture(tc, setup, teardown);
 	tcase_add_test(tc, workers_start_unparked_and_nobody_is_named);
 	tcase_add_test(tc, who_parked_last_is_named_first_and_counted_as_searching);
-	tcase_add_test(tc, nobody_is_named_while_somebody_searches_unless_it_must_be);
+	tcase_add_test(tc, nobody_is_named_while_somebody_searches);
 	tcase_add_test(tc, at_most_half_of_the_workers_search);
 	tcase_add_test(tc, a_lone_worker_may_search);
 	tcase_add_test(tc, parking_asks_for_a_rescan_when_no_searcher_is_left);
 	tcase_add_test(tc, a_worker_that_wakes_by_itself_leaves_the_stack_from_the_middle);
-	tcase_add_test(tc, peek_leaves_the_sleeper_asleep);
+	tcase_add_test(tc, who_is_appointed_stays_asleep);
+	tcase_add_test(tc, an_office_that_is_taken_stays_with_its_holder);
 	tcase_add_test(tc, init_refuses_silly_numbers_and_takes_the_limit);
 	tcase_add_test(tc, check_finds_counts_that_do_not_add_up);
 	suite_add_tcase(s, tc);

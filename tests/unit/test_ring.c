@@ -213,7 +213,7 @@ START_TEST(a_thousand_nops_pass_through_an_sq_of_8)
 	while (got < 1000) {
 		while (sent < 1000 && stage_nop(ring, &ops[sent]))
 			sent++;
-		ck_assert(mrt__ring_space(ring) == 0 || sent == 1000);
+		ck_assert(mrt__ring_staged(ring) == 6 || sent == 1000);
 		if (mrt__ring_flush(ring) == 0)
 			mrt__ring_wait(ring, PATIENCE);
 		got += mrt__ring_reap(ring, done + got, 1000 - got, &events);
@@ -233,10 +233,8 @@ START_TEST(two_sqes_are_kept_back)
 	struct mrt__ring *ring = make_enabled(8, 16, 0);
 	unsigned i;
 
-	ck_assert_uint_eq(mrt__ring_space(ring), 6);
 	for (i = 0; i < 6; i++)
 		ck_assert(stage_nop(ring, &ops[i]));
-	ck_assert_uint_eq(mrt__ring_space(ring), 0);
 	ck_assert(!stage_nop(ring, &ops[6]));
 	ck_assert_uint_eq(mrt__ring_staged(ring), 6);
 	mrt__ring_cancel(ring, &ops[0]);
