@@ -162,16 +162,17 @@ static bool chunk_add(struct mrt__heap *heap)
 
 static struct mrt__slab *slab_add(struct mrt__heap *heap, unsigned class_idx)
 {
-	struct mrt__slab *slab = heap->spare;
+	struct mrt__slab *slab = heap->warm;
 
-	if (!slab) {
-		if (!chunk_add(heap))
+	if (slab) {
+		heap->warm = slab->next;
+		heap->warm_nr--;
+	} else {
+		if (!heap->spare && !chunk_add(heap))
 			return NULL;
 		slab = heap->spare;
+		heap->spare = slab->next;
 	}
-	heap->spare = slab->next;
-	if (heap->warm_nr > 0)
-		heap->warm_nr--;
 	slab->free = NULL;
 	slab->class_idx = class_idx;
 	slab->cell_bytes = class_bytes(class_idx);
@@ -187,27 +188,28 @@ static struct mrt__slab *slab_add(struct mrt__heap *heap, unsigned class_idx)
 static void slab_retire(struct mrt__heap *heap, struct mrt__slab *slab)
 {
 	struct mrt__heap_class *class = &heap->classes[slab->class_idx];
-	struct mrt__slab **link;
-	unsigned i;
 
 	if (class->partial == slab && !slab->partial_next)
 		return;
 	partial_remove(slab);
 	slab_unlink(slab);
 	UNPOISON((char *)slab + MRT__SLAB_HEADER_BYTES, MRT__SLAB_BYTES - MRT__SLAB_HEADER_BYTES);
-	if (heap->warm_nr < MRT__HEAP_WARM_MAX) {
-		/* a burst of tasks comes back: faulting its pages in again would cost more than running it */
-		slab->next = heap->spare;
-		heap->spare = slab;
-		heap->warm_nr++;
-		return;
-	}
+	/* a burst of tasks comes back: faulting its pages in again would cost more than running it */
+	slab->next = heap->warm;
+	heap->warm = slab;
+	heap->warm_nr++;
+}
+
+void mrt__heap_trim(struct mrt__heap *heap)
+{
+	struct mrt__slab *slab = heap->warm;
+
+	heap->warm = slab->next;
+	heap->warm_nr--;
 	/* all but the header's page; failure only keeps the memory */
 	(void)madvise((char *)slab + MRT__PAGE_BYTES, MRT__SLAB_BYTES - MRT__PAGE_BYTES, MADV_DONTNEED);
-	for (link = &heap->spare, i = 0; i < heap->warm_nr; i++)
-		link = &(*link)->next;
-	slab->next = *link;
-	*link = slab;
+	slab->next = heap->spare;
+	heap->spare = slab;
 }
 
 static void free_own(struct mrt__heap *heap, struct mrt__heap_cell *cell)

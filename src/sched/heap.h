@@ -10,13 +10,15 @@
  *	mrt__heap_free            yes     yes              owner wait-free, others lock-free
  *	mrt__heap_walk            yes     X                wait-free
  *
- * Emptied slabs are kept for reuse; beyond MRT__HEAP_WARM_MAX their pages go back to the kernel at once. Address space goes
- * back with the heap.
+ * Emptied slabs are kept for reuse. What exceeds MRT__HEAP_WARM_MAX is given back to the kernel by mrt__heap_trim(), when
+ * the owner has nothing else to do: never by a free, since the last tasks of a burst empty most of its slabs, and would pay
+ * for all of them. Address space goes back with the heap.
  */
 #ifndef MRT_SCHED_HEAP_H
 #define MRT_SCHED_HEAP_H
 
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -53,8 +55,9 @@ struct mrt__heap_class {
 struct mrt__heap {
 	struct mrt__heap_class classes[MRT__HEAP_CLASSES_NR];
 	struct mrt__slab *slabs;        /* all slabs in use, for the walk */
-	struct mrt__slab *spare;        /* empty slabs */
-	unsigned warm_nr;               /* of them, in front: still backed by memory */
+	struct mrt__slab *warm;         /* empty slabs that are still backed by memory */
+	unsigned warm_nr;
+	struct mrt__slab *spare;        /* empty slabs without memory, but for their header's page */
 	struct mrt__heap_chunk *chunks;
 	uint64_t allocs;                /* owner: cells handed out, ever */
 	uint64_t frees;                 /* owner: cells freed by it, ever */
@@ -76,6 +79,15 @@ void *mrt__heap_alloc(struct mrt__heap *heap, size_t bytes);
 
 /* Free a cell whose word is already 0. @thread any; `self` is the calling worker's own heap, or NULL */
 void mrt__heap_free(void *cell, struct mrt__heap *self);
+
+/* Does it keep more empty memory than it should for long? @thread owner */
+static inline bool mrt__heap_can_trim(const struct mrt__heap *heap)
+{
+	return heap->warm_nr > MRT__HEAP_WARM_MAX;
+}
+
+/* Give one empty slab's memory back: a system call. @thread owner; mrt__heap_can_trim() */
+void mrt__heap_trim(struct mrt__heap *heap);
 
 /* Call fn for each cell that was ever handed out, free ones included (look at its word). @thread owner */
 void mrt__heap_walk(struct mrt__heap *heap, void (*fn)(void *cell, void *ctx), void *ctx);

@@ -27,6 +27,8 @@
 #define DRAIN_MAX 128u          /* completions that one turn asks the kernel for beyond the first pass */
 #define CREDIT_RESERVE_SHIFT 3  /* an eighth of the CQ is kept for wakes, messages and waits for peers */
 #define TUNE_TARGET_NS (200 * MRT__NS_PER_US)
+#define TRIM_AFTER_NS MRT__NS_PER_SEC   /* empty task memory is kept this long for the next burst */
+#define TRIM_BATCH 2u                   /* slabs given back between two looks for work: some 0.1 ms */
 #define TUNE_MIN 2u
 #define TUNE_MAX 127u
 
@@ -717,6 +719,22 @@ static bool may_stop(struct mrt__sched *s)
 	return true;
 }
 
+/* Nothing to do, and for long enough: give memory back, a little between two looks for work. @return look again */
+static bool trim(struct mrt__worker *w)
+{
+	unsigned i;
+
+	if (mrt__likely(!mrt__heap_can_trim(&w->heap))) {
+		w->trim_ns = 0;
+		return false;
+	}
+	if (!w->trim_ns || mrt__clock_now() < w->trim_ns)
+		return false;
+	for (i = 0; i < TRIM_BATCH && mrt__heap_can_trim(&w->heap); i++)
+		mrt__heap_trim(&w->heap);
+	return true;
+}
+
 enum mrt__tick mrt__worker_tick(struct mrt__worker *w)
 {
 	struct mrt_task *t;
@@ -744,7 +762,7 @@ enum mrt__tick mrt__worker_tick(struct mrt__worker *w)
 		run(w, t);
 		return MRT__TICK_RAN;
 	}
-	return MRT__TICK_PARK;
+	return trim(w) ? MRT__TICK_RAN : MRT__TICK_PARK;
 }
 
 /* ---- park ---- */
@@ -799,6 +817,11 @@ bool mrt__worker_park_begin(struct mrt__worker *w, uint64_t *ret_timeout_ns)
 	*ret_timeout_ns = next == UINT64_MAX ? UINT64_MAX : next > now ? next - now : 0;
 	if (mrt__unlikely(has_submittable(w)))
 		*ret_timeout_ns = 0;
+	if (mrt__unlikely(mrt__heap_can_trim(&w->heap))) {
+		if (!w->trim_ns)
+			w->trim_ns = now + TRIM_AFTER_NS;
+		*ret_timeout_ns = mrt__min(*ret_timeout_ns, w->trim_ns > now ? w->trim_ns - now : 0);
+	}
 	return true;
 }
 

@@ -56,6 +56,7 @@ struct mrt__worker {
 	double tune_mean_ns;            /* mean poll time, exponentially weighted; 0: none yet */
 	uint64_t parked_ns;             /* when the last park began or ended, for busy_ns and park_ns */
 	uint64_t slept_ns;              /* how long the last park was */
+	uint64_t trim_ns;               /* when the heap's excess goes back; 0: it has none */
 	bool heap_aborted;              /* closing: our tasks were aborted */
 
 	struct mrt__heap heap;
