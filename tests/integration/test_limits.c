@@ -75,6 +75,7 @@ static int try_limited(void *ctx)
 	struct work w = { .i = 0 };
 	char *log;
 	int64_t result;
+	unsigned fds_before;
 	int err, again;
 
 	if (l->resource == RLIMIT_NOFILE) {
@@ -87,6 +88,7 @@ static int try_limited(void *ctx)
 		return 10;
 	if (setrlimit((__rlimit_resource_t)l->resource, &limit))
 		return 11;
+	fds_before = itest_fds_nr();
 	opts.workers_nr = l->workers;
 	opts.sq_entries = l->sq;
 	opts.cq_entries = l->cq;
@@ -109,7 +111,7 @@ static int try_limited(void *ctx)
 			return 3;
 		mrt_runtime_destroy(rt);
 	}
-	if (l->resource != RLIMIT_NOFILE && itest_fds_nr() > 8)
+	if (l->resource != RLIMIT_NOFILE && itest_fds_nr() > fds_before)
 		return 4; /* something stayed open */
 	return 0;
 }
