@@ -86,9 +86,9 @@ static int try_limited(void *ctx)
 	}
 	if (l->ordinary && become_ordinary(UID_BASE + (unsigned)getpid()))
 		return 10;
+	fds_before = itest_fds_nr();
 	if (setrlimit((__rlimit_resource_t)l->resource, &limit))
 		return 11;
-	fds_before = itest_fds_nr();
 	opts.workers_nr = l->workers;
 	opts.sq_entries = l->sq;
 	opts.cq_entries = l->cq;
