@@ -152,10 +152,11 @@ static void give_back(unsigned char (*bufs)[BLOCK])
 
 static void check_given_back(unsigned char (*bufs)[BLOCK])
 {
+	const unsigned char *byte = (const unsigned char *)bufs;
 	size_t i;
 
 	for (i = 0; i < SLOTS * BLOCK; i++)
-		if (bufs[0][i] != GIVEN_BACK)
+		if (byte[i] != GIVEN_BACK)
 			ck_abort_msg("byte %zu was written after the buffer was given back", i);
 }
 

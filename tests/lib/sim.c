@@ -455,6 +455,8 @@ bool sim_advance(void)
 
 	sim.quiet_nr++;
 	check_asleep(next_ns);
+	if (sim.on_quiet)
+		sim.on_quiet();
 	if (next_ns == SIM_NEVER)
 		return false;
 	sim.now_ns = mrt__max(sim.now_ns, next_ns);

@@ -101,6 +101,7 @@ struct sim {
 	unsigned depth;                 /* steps that were interrupted */
 	uint64_t quiet_nr;              /* times that all workers slept */
 	bool closing;
+	void (*on_quiet)(void);         /* all sleep: more checks, or NULL */
 	struct mrt__sched *sched;
 	struct mrt__ring *rings[SIM_WORKERS_MAX];
 	struct sim_worker workers[SIM_WORKERS_MAX];

@@ -1124,6 +1124,15 @@ void sim_actors_draw(struct sim_actors_opts *o)
 	o->stuck_ns_max = 1 + sim_below(30000000);
 }
 
+/* All sleep: whoever waits for permits wants more than there are. */
+static void check_semaphore(void)
+{
+	const struct mrt__op *head = world.semaphore.mrt__waiters.mrt__head;
+
+	sim_check(!head || (uint64_t)head->raw > mrt_semaphore_permits(&world.semaphore),
+		  "all sleep, but a task waits for permits that are there");
+}
+
 void sim_actors_start(const struct sim_actors_opts *opts)
 {
 	unsigned i;
@@ -1139,6 +1148,7 @@ void sim_actors_start(const struct sim_actors_opts *opts)
 		mrt_oneshot_init(&world.oneshots[i]);
 	mrt_notify_init(&world.notify);
 	sim_check(!mrt_semaphore_init(&world.semaphore, PERMITS), "no semaphore");
+	sim.on_quiet = check_semaphore;
 }
 
 void sim_actors_spawn(unsigned nr)
