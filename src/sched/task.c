@@ -751,9 +751,13 @@ void mrt_detach(struct mrt_task *t)
 /* One op in words. @return characters written, cut to fit */
 static size_t describe_op(const struct mrt__op *op, char *buf, size_t bytes)
 {
+	/* what is left of an _all form changes with each step, by its ring's owner */
+	bool moves = op->flags & MRT__OPF_ALL && op->ring != mrt__worker_self->index;
 	int n;
 
-	if (op->flags & MRT__OPF_RING)
+	if (op->flags & MRT__OPF_RING && moves)
+		n = snprintf(buf, bytes, " %s(fd %d)", mrt__op_kind_name(op->kind), op->io.fd);
+	else if (op->flags & MRT__OPF_RING)
 		n = snprintf(buf, bytes, " %s(fd %d, %u bytes at %#llx)", mrt__op_kind_name(op->kind), op->io.fd, op->io.len,
 			     (unsigned long long)op->io.addr);
 	else
