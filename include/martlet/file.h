@@ -13,6 +13,7 @@
  *                       which one and what is needed
  *          -ECANCELED   cancelled before anything was done
  *          -ETIMEDOUT   its deadline passed before anything was done
+ *          -EAGAIN      the kernel needs a thread for it and can start none (RLIMIT_NPROC)
  *          -ESHUTDOWN   the runtime is closing
  *          -ECHILD      in a child after fork
  * @return op
@@ -42,6 +43,9 @@ struct statx;
  *
  * A descriptor that arrives after its task has returned is closed by the runtime.
  *
+ * A FIFO without a peer: with O_RDONLY alone it does not wait; with O_CREAT or O_WRONLY it waits on an io-wq thread, of which
+ * a worker has 16 for files.
+ *
  * @param dirfd  directory, or MRT_AT_FDCWD
  * @param path   NUL-terminated, at most 4,095 bytes (else -ENAMETOOLONG)
  * @param flags  O_* of open(2)
@@ -62,7 +66,8 @@ MRT_API struct mrt_op *mrt_close(struct mrt_op *op, int fd);
  *
  * @param buf  [len]
  * @param len  0..SIZE_MAX; at most MRT_IO_BYTES_MAX are moved at once
- * @param off  bytes from the start of the file, or MRT_OFF_CURRENT
+ * @param off  bytes from the start of the file, or MRT_OFF_CURRENT. On a pipe or socket always the latter: with an offset
+ *             io_uring waits all the same, but the op counts as one that ends by itself, and many of them hold up file I/O
  * @result  bytes, 0 at end of file; may be short
  */
 MRT_API struct mrt_op *mrt_read(struct mrt_op *op, int fd, void *buf, size_t len, int64_t off);

@@ -223,7 +223,9 @@ static enum mrt_poll flag_poll(struct mrt_task *self, void *frame)
 	MRT_RETURN(self, 3);
 }
 
-ITEST_TASK(aborted_before_its_first_poll_it_does_not_run, { atomic_int ran; struct mrt_task *task; struct mrt_op op; int i; })
+ITEST_TASK(aborted_before_its_first_poll_it_does_not_run, {
+	atomic_int ran; struct mrt_task *task; struct mrt_op op; int i;
+})
 {
 	struct flag child = { .ran = &f->ran };
 

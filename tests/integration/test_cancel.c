@@ -149,7 +149,9 @@ ITEST_TASK(cancelling_what_is_not_in_flight_does_nothing, { struct mrt_op op; st
 
 /* ---- a result that is there wins ---- */
 
-ITEST_TASK(a_result_that_is_there_wins, { struct mrt_op recv; struct mrt_op pause; int fds[2]; char buf[8]; int round; })
+ITEST_TASK(a_result_that_is_there_wins, {
+	struct mrt_op recv; struct mrt_op pause; int fds[2]; char buf[8]; int round;
+})
 {
 	MRT_BEGIN(self);
 	itest_socketpair(f->fds);
@@ -171,7 +173,9 @@ ITEST_TASK(a_result_that_is_there_wins, { struct mrt_op recv; struct mrt_op paus
 
 /* A peer that writes while we cancel: no byte is lost, none comes twice. */
 ITEST_TASK(no_byte_is_lost_between_cancel_and_data, {
-	struct mrt_op recv; struct mrt_op send; struct mrt_op *ops[2]; int fds[2]; char buf[8]; int round; int got; int sent; })
+	struct mrt_op recv; struct mrt_op send; struct mrt_op *ops[2]; int fds[2]; char buf[8]; int round;
+	int got; int sent;
+})
 {
 	MRT_BEGIN(self);
 	itest_socketpair(f->fds);
@@ -233,7 +237,9 @@ ITEST_TASK(a_cancel_between_two_steps_ends_the_op, {
 
 #define BIG (4 << 20)
 
-ITEST_TASK(a_cancelled_send_all_says_how_far_it_came, { struct mrt_op send; struct mrt_op pause; int fds[2]; int round; })
+ITEST_TASK(a_cancelled_send_all_says_how_far_it_came, {
+	struct mrt_op send; struct mrt_op pause; int fds[2]; int round;
+})
 {
 	static char big[BIG], drain[65536];
 	ssize_t nr;

@@ -121,7 +121,9 @@ static enum mrt_poll slot_poll(struct mrt_task *self, void *frame)
 	MRT_RETURN(self, 0);
 }
 
-ITEST_CHILD(root, { struct job *job; struct mrt_scope scope; struct mrt_op wait; struct mrt_op *ops[2]; size_t which; })
+ITEST_CHILD(root, {
+	struct job *job; struct mrt_scope scope; struct mrt_op wait; struct mrt_op *ops[2]; size_t which;
+})
 {
 	struct slot slot = { .job = f->job };
 	struct mrt_spawn_opts opts = { .size = sizeof(opts), .frame_bytes = sizeof(slot) };
@@ -318,8 +320,10 @@ END_TEST
 
 #define STUCK_PER_SECOND 2
 
-ITEST_CHILD(stuck_read, { struct mrt_op op; struct mrt_op second; struct mrt_op pause; struct mrt_timer timer; struct mrt_op *ops[2]; int fd;
-			  unsigned char *buf; int how; uint64_t start; })
+ITEST_CHILD(stuck_read, {
+	struct mrt_op op; struct mrt_op second; struct mrt_op pause; struct mrt_timer timer;
+	struct mrt_op *ops[2]; int fd; unsigned char *buf; int how; uint64_t start;
+})
 {
 	unsigned char want[BLOCK];
 

@@ -37,8 +37,10 @@ ITEST_TASK(a_receive_times_out_and_the_timer_is_used_again, {
 
 /* Every kind of wait. */
 ITEST_TASK(every_wait_can_time_out, {
-	struct mrt_op op[9]; struct mrt_op *ops[9]; struct mrt_timer timer[9]; struct mrt_oneshot o; struct mrt_notify n;
-	struct mrt_semaphore s; struct mrt_channel *ch; int pipe[2]; int fds[2]; int msg; char buf[4]; int round; })
+	struct mrt_op op[9]; struct mrt_op *ops[9]; struct mrt_timer timer[9]; struct mrt_oneshot o;
+	struct mrt_notify n; struct mrt_semaphore s; struct mrt_channel *ch; int pipe[2]; int fds[2]; int msg;
+	char buf[4]; int round;
+})
 {
 	int i, k;
 
@@ -100,7 +102,9 @@ ITEST_TASK(a_deadline_in_the_past_lets_a_ready_op_succeed, {
 
 /* What the kernel has done in part is delivered as a count; the reason stands in why. */
 ITEST_TASK(progress_is_delivered_with_the_reason, {
-	struct mrt_op recv; struct mrt_op send; struct mrt_timer timer; struct mrt_timer timer2; int fds[2]; char buf[64]; int round; })
+	struct mrt_op recv; struct mrt_op send; struct mrt_timer timer; struct mrt_timer timer2; int fds[2];
+	char buf[64]; int round;
+})
 {
 	static char big[4 << 20];
 
@@ -216,8 +220,9 @@ END_TEST
 
 /* The op ends just when its deadline passes: whatever comes of it, it comes once, and nothing of it is left. */
 ITEST_TASK(deadline_and_result_at_the_same_moment, {
-	struct mrt_op op; struct mrt_op send; struct mrt_timer timer; struct mrt_notify n; int fds[2]; char buf[4]; int round;
-	int won; int lost; })
+	struct mrt_op op; struct mrt_op send; struct mrt_timer timer; struct mrt_notify n; int fds[2];
+	char buf[4]; int round; int won; int lost;
+})
 {
 	MRT_BEGIN(self);
 	itest_socketpair(f->fds);

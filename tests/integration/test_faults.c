@@ -47,7 +47,10 @@ static struct mrt_runtime *small_runtime(int kind, unsigned sq, unsigned cq)
 
 #define OPS_NR 1000
 
-ITEST_CHILD(thousand, { struct mrt_op op[OPS_NR]; struct mrt_op *ops[OPS_NR]; unsigned char byte[OPS_NR]; int fd; int fds[2]; int mix; })
+ITEST_CHILD(thousand, {
+	struct mrt_op op[OPS_NR]; struct mrt_op *ops[OPS_NR]; unsigned char byte[OPS_NR]; int fd; int fds[2];
+	int mix;
+})
 {
 	unsigned char want;
 	int i;
@@ -107,8 +110,10 @@ END_TEST
 #define IDLE_NR (2 * IDLE_CQ)
 
 ITEST_CHILD(idle_recvs, {
-	struct mrt_op recv[IDLE_NR]; struct mrt_op *ops[IDLE_NR]; struct mrt_op op; struct mrt_op send; int fds[IDLE_NR][2];
-	char buf[IDLE_NR]; int file; char block[512]; int i; struct mrt_op reads[100]; struct mrt_op *read_ops[100]; })
+	struct mrt_op recv[IDLE_NR]; struct mrt_op *ops[IDLE_NR]; struct mrt_op op; struct mrt_op send;
+	int fds[IDLE_NR][2]; char buf[IDLE_NR]; int file; char block[512]; int i; struct mrt_op reads[100];
+	struct mrt_op *read_ops[100];
+})
 {
 	int i;
 
@@ -209,8 +214,10 @@ static void on_signal(int sig)
 	atomic_fetch_add_explicit(&handled, 1, memory_order_relaxed);
 }
 
-ITEST_CHILD(stormed, { struct mrt_op op; struct mrt_op recv; struct mrt_op send; struct mrt_op *ops[3]; struct mrt_timer timer; int fds[2];
-		       int file; int i; char buf[4096]; uint64_t start; atomic_bool *stop; uint64_t rounds; })
+ITEST_CHILD(stormed, {
+	struct mrt_op op; struct mrt_op recv; struct mrt_op send; struct mrt_op *ops[3]; struct mrt_timer timer;
+	int fds[2]; int file; int i; char buf[4096]; uint64_t start; atomic_bool *stop; uint64_t rounds;
+})
 {
 	MRT_BEGIN(self);
 	itest_socketpair(f->fds);
@@ -331,7 +338,9 @@ static char loop_dir[FIXTURE_PATH];
 #define LOOP_BYTES (4 << 20)
 
 /* The file behind a loop device is cut short: what lies beyond cannot be read. */
-ITEST_TASK(a_device_error_is_the_result, { struct mrt_op op; struct mrt_op many[16]; struct mrt_op *ops[16]; char *buf; })
+ITEST_TASK(a_device_error_is_the_result, {
+	struct mrt_op op; struct mrt_op many[16]; struct mrt_op *ops[16]; char *buf;
+})
 {
 	int i;
 

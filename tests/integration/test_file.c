@@ -126,7 +126,9 @@ ITEST_TASK(errors_of_paths, { struct mrt_op op; char longest[5000]; struct statx
 	MRT_RETURN(self, 0);
 }
 
-ITEST_TASK(errors_of_descriptors_and_ranges, { struct mrt_op op; char buf[16]; struct iovec iov; int rd; int wr; int pipe[2]; })
+ITEST_TASK(errors_of_descriptors_and_ranges, {
+	struct mrt_op op; char buf[16]; struct iovec iov; int rd; int wr; int pipe[2];
+})
 {
 	MRT_BEGIN(self);
 	f->iov = (struct iovec){ f->buf, sizeof(f->buf) };
@@ -268,7 +270,10 @@ ITEST_TASK(exact_stops_at_the_end, { struct mrt_op op; int fd; int pipe[2]; stru
 
 /* ---- vectors ---- */
 
-ITEST_TASK(vectors, { struct mrt_op op; int fd; char a[5]; char b[7]; char c[100]; struct iovec iov[4]; struct iovec many[1024]; char byte[1024]; })
+ITEST_TASK(vectors, {
+	struct mrt_op op; int fd; char a[5]; char b[7]; char c[100]; struct iovec iov[4];
+	struct iovec many[1024]; char byte[1024];
+})
 {
 	int i;
 

@@ -239,7 +239,9 @@ ITEST_CHILD(stuck_sleeper, { struct mrt_op op; struct stuck *s; })
 }
 
 /* Runs the sleeper on this very worker, then spins there. */
-ITEST_CHILD(stuck_spinner, { struct mrt_op op; struct mrt_op join; struct stuck *s; struct mrt_task *sleeper; int tries; })
+ITEST_CHILD(stuck_spinner, {
+	struct mrt_op op; struct mrt_op join; struct stuck *s; struct mrt_task *sleeper; int tries;
+})
 {
 	struct stuck_sleeper sleeper = { .s = f->s };
 
@@ -289,7 +291,10 @@ END_TEST
 
 /* ---- idle means idle ---- */
 
-ITEST_CHILD(idle_mix, { struct mrt_op op; struct mrt_op wait; struct mrt_op *ops[2]; struct mrt_notify *n; atomic_int *ready; int i; })
+ITEST_CHILD(idle_mix, {
+	struct mrt_op op; struct mrt_op wait; struct mrt_op *ops[2]; struct mrt_notify *n; atomic_int *ready;
+	int i;
+})
 {
 	MRT_BEGIN(self);
 	for (f->i = 0; f->i < 20; f->i++)
@@ -444,7 +449,9 @@ static enum mrt_poll tally_poll(struct mrt_task *self, void *frame)
 	MRT_RETURN(self, 0);
 }
 
-ITEST_CHILD(tree, { atomic_ullong *ran; struct mrt_op op; struct mrt_task *kids[4]; int depth; int i; unsigned flags; })
+ITEST_CHILD(tree, {
+	atomic_ullong *ran; struct mrt_op op; struct mrt_task *kids[4]; int depth; int i; unsigned flags;
+})
 {
 	struct mrt_spawn_opts opts = { .size = sizeof(opts), .flags = f->flags };
 	struct tree kid = { .ran = f->ran, .depth = f->depth - 1, .flags = f->flags };

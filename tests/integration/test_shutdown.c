@@ -42,8 +42,10 @@ END_TEST
 
 /* ---- idle tasks ---- */
 
-ITEST_CHILD(idler, { struct mrt_op op; struct mrt_op sleep; struct mrt_op wait; struct mrt_op *ops[3]; int fd; struct mrt_notify *notify;
-		     atomic_int *ready; atomic_int *ended; char buf[8]; })
+ITEST_CHILD(idler, {
+	struct mrt_op op; struct mrt_op sleep; struct mrt_op wait; struct mrt_op *ops[3]; int fd;
+	struct mrt_notify *notify; atomic_int *ready; atomic_int *ended; char buf[8];
+})
 {
 	MRT_BEGIN(self);
 	f->ops[0] = mrt_sleep(&f->sleep, UINT64_MAX);
@@ -97,7 +99,9 @@ START_TEST(ten_thousand_idle_tasks_are_ended)
 END_TEST
 
 /* Tasks whose end wakes others that wait: no deadlock, whichever is first. */
-ITEST_CHILD(ring_of_friends, { struct mrt_op op; struct mrt_oneshot *mine; struct mrt_oneshot *next; atomic_int *ready; })
+ITEST_CHILD(ring_of_friends, {
+	struct mrt_op op; struct mrt_oneshot *mine; struct mrt_oneshot *next; atomic_int *ready;
+})
 {
 	MRT_BEGIN(self);
 	atomic_fetch_add(f->ready, 1);

@@ -33,8 +33,9 @@ static int listen_any(struct sockaddr_in *ret_addr)
 /* ---- one connection, each op ---- */
 
 ITEST_TASK(connect_accept_and_the_rest, {
-	struct mrt_op accept; struct mrt_op op; struct mrt_op recv; int listener; int client; int server; struct sockaddr_in addr;
-	struct sockaddr_in peer; socklen_t peer_len; char buf[64]; })
+	struct mrt_op accept; struct mrt_op op; struct mrt_op recv; int listener; int client; int server;
+	struct sockaddr_in addr; struct sockaddr_in peer; socklen_t peer_len; char buf[64];
+})
 {
 	MRT_BEGIN(self);
 	f->listener = listen_any(&f->addr);
@@ -99,7 +100,10 @@ ITEST_TASK(connect_accept_and_the_rest, {
 		ck_assert_msg(f->op.res == -(code), "%s: %lld, expected %d", #expr, (long long)f->op.res, -(code)); \
 	} while (0)
 
-ITEST_TASK(errors_of_sockets, { struct mrt_op op; char buf[8]; struct sockaddr_in addr; socklen_t len; int fd; int listener; int pipe[2]; })
+ITEST_TASK(errors_of_sockets, {
+	struct mrt_op op; char buf[8]; struct sockaddr_in addr; socklen_t len; int fd; int listener;
+	int pipe[2];
+})
 {
 	MRT_BEGIN(self);
 	ck_assert_int_eq(pipe(f->pipe), 0);
@@ -153,7 +157,10 @@ ITEST_TASK(nonblocking_descriptors, { struct mrt_op op; struct mrt_op recv; int 
 
 #define BULK (8 << 20)
 
-ITEST_CHILD(bulk_reader, { struct mrt_op op; int fd; size_t total; uint64_t seed; unsigned char buf[65536]; unsigned char want[65536]; })
+ITEST_CHILD(bulk_reader, {
+	struct mrt_op op; int fd; size_t total; uint64_t seed; unsigned char buf[65536];
+	unsigned char want[65536];
+})
 {
 	MRT_BEGIN(self);
 	for (;;) {
@@ -168,7 +175,9 @@ ITEST_CHILD(bulk_reader, { struct mrt_op op; int fd; size_t total; uint64_t seed
 	MRT_RETURN(self, (int64_t)f->total);
 }
 
-ITEST_TASK(send_all_goes_on_after_short_sends, { struct mrt_op op; struct mrt_op join; struct mrt_task *task; int fds[2]; unsigned char *data; })
+ITEST_TASK(send_all_goes_on_after_short_sends, {
+	struct mrt_op op; struct mrt_op join; struct mrt_task *task; int fds[2]; unsigned char *data;
+})
 {
 	struct bulk_reader child = { .seed = 3 };
 	struct mrt_spawn_opts opts = { .size = sizeof(opts), .frame_bytes = sizeof(child) };
@@ -248,7 +257,10 @@ ITEST_CHILD(acceptor, { struct mrt_op op; int fd; int i; })
 	MRT_RETURN(self, 0);
 }
 
-ITEST_CHILD(client, { struct mrt_op op; struct sockaddr_in addr; int fd; int i; int id; unsigned char out[1500]; unsigned char in[1500]; })
+ITEST_CHILD(client, {
+	struct mrt_op op; struct sockaddr_in addr; int fd; int i; int id; unsigned char out[1500];
+	unsigned char in[1500];
+})
 {
 	MRT_BEGIN(self);
 	MRT_AWAIT(self, mrt_socket(&f->op, AF_INET, SOCK_STREAM, 0));
@@ -272,8 +284,9 @@ ITEST_CHILD(client, { struct mrt_op op; struct sockaddr_in addr; int fd; int i; 
 }
 
 ITEST_TASK(two_hundred_connections_echo, {
-	struct mrt_scope scope; struct mrt_op join; struct mrt_task *acceptor; struct sockaddr_in addr; int listener; unsigned fds_nr;
-	struct mrt_op op; })
+	struct mrt_scope scope; struct mrt_op join; struct mrt_task *acceptor; struct sockaddr_in addr;
+	int listener; unsigned fds_nr; struct mrt_op op;
+})
 {
 	struct client child = { .fd = -1 };
 	struct mrt_spawn_opts opts = { .size = sizeof(opts), .frame_bytes = sizeof(child) };

@@ -339,7 +339,9 @@ ITEST_TASK(all_waits_for_every_op_once, {
 }
 
 ITEST_TASK(marks_of_an_any_do_not_count_in_a_later_all, {
-	struct mrt_op fast; struct mrt_op slow[4]; struct mrt_op *ops[5]; struct mrt_op *two[2]; size_t which; unsigned polls; })
+	struct mrt_op fast; struct mrt_op slow[4]; struct mrt_op *ops[5]; struct mrt_op *two[2]; size_t which;
+	unsigned polls;
+})
 {
 	int i;
 
@@ -470,7 +472,9 @@ ITEST_TASK(join_gives_the_result_before_and_after_the_end, {
 }
 
 ITEST_TASK(join_says_why_when_it_did_not_join, {
-	struct mrt_oneshot until; struct mrt_task *task; struct mrt_op join; struct mrt_op second; struct mrt_timer timer; })
+	struct mrt_oneshot until; struct mrt_task *task; struct mrt_op join; struct mrt_op second;
+	struct mrt_timer timer;
+})
 {
 	MRT_BEGIN(self);
 	MRT_AWAIT(self, mrt_join(&f->join, self));
@@ -502,7 +506,9 @@ ITEST_TASK(join_says_why_when_it_did_not_join, {
 
 /* The joiner's and the joined one's ends race. */
 ITEST_TASK(join_cancelled_while_the_task_ends, {
-	struct mrt_oneshot until; struct mrt_task *task; struct mrt_op join; struct mrt_op pause; int i; int joined; })
+	struct mrt_oneshot until; struct mrt_task *task; struct mrt_op join; struct mrt_op pause; int i;
+	int joined;
+})
 {
 	MRT_BEGIN(self);
 	for (f->i = 0; f->i < 2000; f->i++) {
@@ -615,7 +621,9 @@ ITEST_TASK(a_loop_over_ready_ops_is_interrupted, {
 }
 
 /* An op whose completion is there already is seen after a few yields: yielding goes behind the ring. */
-ITEST_TASK(yields_let_a_ready_socket_in, { struct mrt_op recv; struct mrt_op op; int fds[2]; char buf[4]; int yields; int i; })
+ITEST_TASK(yields_let_a_ready_socket_in, {
+	struct mrt_op recv; struct mrt_op op; int fds[2]; char buf[4]; int yields; int i;
+})
 {
 	MRT_BEGIN(self);
 	itest_socketpair(f->fds);

@@ -175,7 +175,9 @@ END_TEST
 
 /* ---- borders ---- */
 
-ITEST_TASK(the_longest_and_the_shortest_sleep, { struct mrt_op op; struct mrt_op other; struct mrt_op pause; struct mrt_op *ops[2]; size_t which; })
+ITEST_TASK(the_longest_and_the_shortest_sleep, {
+	struct mrt_op op; struct mrt_op other; struct mrt_op pause; struct mrt_op *ops[2]; size_t which;
+})
 {
 	MRT_BEGIN(self);
 	MRT_AWAIT(self, mrt_sleep(&f->op, 0));
