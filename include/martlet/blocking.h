@@ -31,7 +31,7 @@ typedef int64_t (*mrt_blocking_fn)(void *arg);
  * @blocks  never
  * @result  what fn returned; or
  *          -EAGAIN      the pool's queue is full (blocking_queue_max), or no thread could be started
- *          -ECANCELED   cancelled before it began
+ *          -ECANCELED   cancelled before it began, also by the runtime's closing
  *          -ESHUTDOWN   the runtime is closing
  * @return op
  */

@@ -43,8 +43,8 @@ struct statx;
  *
  * A descriptor that arrives after its task has returned is closed by the runtime.
  *
- * A FIFO without a peer: with O_RDONLY alone it does not wait; with O_CREAT or O_WRONLY it waits on an io-wq thread, of which
- * a worker has 16 for files.
+ * A FIFO without a peer: with O_RDONLY alone it does not wait; with O_CREAT it waits on an io-wq thread, of which a worker
+ * has 16 for files.
  *
  * @param dirfd  directory, or MRT_AT_FDCWD
  * @param path   NUL-terminated, at most 4,095 bytes (else -ENAMETOOLONG)
