@@ -28,7 +28,7 @@ struct mrt__pool;
 #define MRT__BUDGET 128u                /* units a poll; next-slot polls share it */
 #define MRT__NEXT_POLLS_MAX 3u          /* next-slot polls in a row */
 #define MRT__INJECT_BATCH_MAX 128u
-#define MRT__FLUSH_STAGED 32u           /* staged SQEs that are worth an enter of their own */
+#define MRT__FLUSH_STAGED 128u          /* staged SQEs that are worth an enter of their own: half of the default SQ */
 #define MRT__TIMERS_PER_HOLD 32u        /* entries taken out of a wheel per hold of its lock */
 #define MRT__SENTRY_NS (2 * MRT__NS_PER_MS)
 #define MRT__SENTRY_GRACE_NS (MRT__NS_PER_MS / 2) /* a wheel may be this late before others fire it */

@@ -24,6 +24,7 @@
 #include "sched/op_run.h"
 
 #define REAP_BATCH 64u
+#define PREFETCH_AHEAD 4u
 #define DRAIN_MAX 128u          /* completions that one turn asks the kernel for beyond the first pass */
 #define CREDIT_RESERVE_SHIFT 3  /* an eighth of the CQ is kept for wakes, messages and waits for peers */
 #define TUNE_TARGET_NS (200 * MRT__NS_PER_US)
@@ -283,6 +284,26 @@ void mrt__worker_flush(struct mrt__worker *w)
 		(void)mrt__ring_flush(w->ring); /* what is not taken stays staged for the next turn */
 }
 
+/*
+ * The kernel has copied the data of a whole batch since these lines were last touched, so most of them have left the
+ * nearer caches. Cells are 32-byte aligned: op and header may each begin in the middle of a line.
+ */
+static void prefetch_ops(const struct mrt__ring_done *done, unsigned nr)
+{
+	unsigned i;
+
+	for (i = 0; i < nr; i++) {
+		__builtin_prefetch(done[i].user, 1);
+		__builtin_prefetch((char *)done[i].user + 64, 1);
+	}
+}
+
+static void prefetch_task(const struct mrt__op *op)
+{
+	__builtin_prefetch(op->task, 1);
+	__builtin_prefetch((char *)op->task + 64, 1);
+}
+
 /* Hand up to `room` finished ops to their tasks. @return tasks' slots used, at most room */
 static unsigned reap(struct mrt__worker *w, unsigned room)
 {
@@ -291,9 +312,10 @@ static unsigned reap(struct mrt__worker *w, unsigned room)
 
 	do {
 		nr = mrt__ring_reap(w->ring, done, mrt__min(REAP_BATCH, room - used), &events);
+		prefetch_ops(done, nr);
 		for (i = 0; i < nr; i++) {
-			if (i + 1 < nr)
-				__builtin_prefetch(done[i + 1].user);
+			if (i + PREFETCH_AHEAD < nr)
+				prefetch_task(done[i + PREFETCH_AHEAD].user);
 			used += mrt__op_step(w, done[i].user, done[i].res);
 		}
 	} while (nr > 0 && used < room);
@@ -550,7 +572,7 @@ static void tune_events(struct mrt__worker *w)
 {
 	uint32_t len = mrt__runq_len(&w->runq), base = w->sched->event_interval;
 
-	w->event_interval = len >= 128 ? 3 * base : len >= 32 ? base : mrt__max(base / 4, 1u);
+	w->event_interval = len >= 64 ? 3 * base : len >= 16 ? base : mrt__max(base / 4, 1u);
 }
 
 static void event_turn(struct mrt__worker *w)
