@@ -72,7 +72,7 @@ struct mrt__sched {
 	_Atomic uint64_t remote_done;
 	atomic_uint spread_next;        /* where MRT_SPAWN_SPREAD begins to look */
 	atomic_bool closing;            /* no new tasks; all are aborted. Set once */
-	atomic_bool stopping;           /* all tasks have ended: workers leave. Set once */
+	atomic_bool stopping;           /* all tasks have ended: whoever sets it wakes the others, once */
 	atomic_uint aborted_heaps;      /* closing: tickets for the outside heaps that are to be walked */
 	atomic_uint walked_heaps;       /* closing: outside heaps walked; all of them: nothing comes from outside any more */
 };

@@ -206,7 +206,10 @@ ITEST_CHILD(squat_inside, { struct mrt_task *tasks[2 * SLOTS]; struct mrt_op op;
 	MRT_RETURN(self, f->bad);
 }
 
-/* Time for whatever is in flight to land, once the throttle is lifted. */
+/*
+ * Time for a late write of the kernel to land, once the throttle is lifted: one that must not come has no event that could
+ * be waited for. Too short a time could only hide a fault, never make one up.
+ */
 static void let_it_land(void)
 {
 	(void)nanosleep(&(struct timespec){ .tv_nsec = 30000000 }, NULL);
