@@ -7,7 +7,7 @@
  * result, when the kernel has let go of the op.
  *
  * Threads: create and destroy by the builder; wake, sentry_arm and sentry_disarm by any thread while the ring exists;
- * all else by the worker that enabled the ring (asserted).
+ * donors by any one at a time; all else by the worker that enabled the ring (asserted).
  */
 #ifndef MRT_RING_RING_H
 #define MRT_RING_RING_H
@@ -27,6 +27,8 @@ enum mrt__opcode {
 	MRT__OPCODE_READV = 1,
 	MRT__OPCODE_WRITEV = 2,
 	MRT__OPCODE_FSYNC = 3,
+	MRT__OPCODE_READ_FIXED = 4,
+	MRT__OPCODE_WRITE_FIXED = 5,
 	MRT__OPCODE_POLL_ADD = 6,
 	MRT__OPCODE_ACCEPT = 13,
 	MRT__OPCODE_CONNECT = 16,
@@ -45,11 +47,16 @@ enum mrt__opcode {
 	MRT__OPCODE_UNLINKAT = 36,
 	MRT__OPCODE_MKDIRAT = 37,
 	MRT__OPCODE_SOCKET = 45,
+	MRT__OPCODE_URING_CMD = 46,
 	MRT__OPCODE_FTRUNCATE = 55,
 	MRT__OPCODE_BIND = 56,          /* not used; came with the 64-bit lengths of FADVISE (6.11) */
+	MRT__OPCODE_READV_FIXED = 60,
+	MRT__OPCODE_WRITEV_FIXED = 61,
 };
 
+#define MRT__RING_SQE_FIXED_FILE (1u << 0) /* IOSQE_FIXED_FILE: fd is a slot of the ring's file table */
 #define MRT__RING_SQE_ASYNC (1u << 4) /* IOSQE_ASYNC: straight to io-wq */
+#define MRT__RING_CMD_FIXED (1u << 0) /* op_flags of URING_CMD: the command's buffer lies in buf_index */
 #define MRT__RING_FSYNC_DATASYNC (1u << 0) /* op_flags of FSYNC */
 
 /*
@@ -74,7 +81,20 @@ struct mrt__ring_opts {
 	uint32_t cq_entries;            /* power of two, >= sq_entries */
 	uint32_t tier;                  /* best set-up to try: 0 DEFER_TASKRUN, 1 COOP_TASKRUN, 2 plain */
 	struct mrt_worker_stats *stats; /* enters, sqes, cqes, cq_overflows, sq_staged are written here, by the owner */
+	uint32_t flags;                 /* MRT__RING_OPT_* */
+	uint32_t sq_idle_ms;            /* SQPOLL: how long its thread spins before it sleeps */
+	int32_t sq_cpu;                 /* SQPOLL: where its thread runs, -1: anywhere */
+	struct mrt__ring *attach;       /* SQPOLL: share this ring's thread; NULL: one of its own */
 };
+
+#define MRT__RING_OPT_SQPOLL (1u << 0)  /* a kernel thread submits; no DEFER or COOP_TASKRUN */
+/*
+ * Polled: takes reads, writes and commands only. It has no wake and no sentry, cannot be waited in and cancels nothing;
+ * a flush polls the devices once. Made and enabled by its worker, beside the worker's own ring.
+ */
+#define MRT__RING_OPT_IOPOLL (1u << 1)
+#define MRT__RING_OPT_HYBRID (1u << 2)  /* with IOPOLL: the kernel sleeps before it polls (6.13); dropped where refused */
+#define MRT__RING_OPT_BIG (1u << 3)     /* 128-byte SQEs, 32-byte CQEs: for mrt__ring_stage_cmd() */
 
 /* A finished op. */
 struct mrt__ring_done {
@@ -130,6 +150,26 @@ void mrt__ring_abandon(struct mrt__ring *ring);
  */
 bool mrt__ring_stage(struct mrt__ring *ring, const struct mrt__ring_args *args, int32_t extra_fd, void *user);
 
+/* Bytes of a command: struct nvme_uring_cmd. */
+#define MRT__RING_CMD_BYTES 72u
+
+/**
+ * Stage a URING_CMD: `args` as above (opcode, fd, op_flags, buf_index; `off` is cmd_op), and behind it the command. BIG
+ * rings only. Otherwise as mrt__ring_stage().
+ *
+ * @param cmd  [MRT__RING_CMD_BYTES], copied
+ */
+bool mrt__ring_stage_cmd(struct mrt__ring *ring, const struct mrt__ring_args *args, const void *cmd, void *user);
+
+/**
+ * Ask the kernel to cancel all ops that the ring has on one file. Staged too; the answer is consumed inside. Kernels
+ * before 6.0 (slots), 5.19 (descriptors) do nothing: the ops end by themselves.
+ *
+ * @param fd    a descriptor, or with `slot` a slot of the ring's file table
+ * @return false: no SQE is free: flush, try again
+ */
+bool mrt__ring_cancel_file(struct mrt__ring *ring, int fd, bool slot);
+
 /**
  * Ask the kernel to cancel the op that was staged with `user`. Staged too, behind it; the answer is consumed inside.
  *
@@ -172,6 +212,73 @@ void mrt__ring_wait(struct mrt__ring *ring, uint64_t timeout_ns);
  * @return number of ops, 0..max
  */
 unsigned mrt__ring_reap(struct mrt__ring *ring, struct mrt__ring_done *done, unsigned max, unsigned *ret_events);
+
+/* A BIG ring: the second result (extra word) of done[i] of the last reap. @thread owner */
+uint64_t mrt__ring_extra(const struct mrt__ring *ring, unsigned i);
+
+/* ---- registered buffers and files ---- */
+
+/*
+ * Buffers are indexed alike on all rings of a runtime. Kernels from 6.12 on pin them once, in a donor: a ring that never
+ * submits, whose table the others clone. Before that each ring registers, and pays, for itself.
+ */
+struct mrt__ring_donor;
+
+/**
+ * @param nr  slots of its table, 1..16384, all empty
+ * @return 0; -EOPNOTSUPP the kernel cannot clone (before 6.12); -ENOMEM, -EMFILE
+ */
+int mrt__ring_donor_create(unsigned nr, struct mrt__ring_donor **ret_donor);
+
+/* Unpins what no clone holds. NULL is ignored. */
+void mrt__ring_donor_destroy(struct mrt__ring_donor *donor);
+
+/* In a child after fork. */
+void mrt__ring_donor_abandon(struct mrt__ring_donor *donor);
+
+/**
+ * Register memory in an empty slot. The caller serialises.
+ *
+ * @thread  any
+ * @param bytes  1..1 GiB, of anonymous memory
+ * @return 0, -ENOMEM (RLIMIT_MEMLOCK, or memory), -EFAULT (the kind of memory)
+ */
+int mrt__ring_donor_set(struct mrt__ring_donor *donor, unsigned slot, void *base, size_t bytes);
+
+/* Can rings clone single slots after their first clone (6.13), so that the table may grow? Found out at creation. */
+bool mrt__ring_donor_can_grow(const struct mrt__ring_donor *donor);
+
+/**
+ * Make a ring's table like the donor's: whole at the ring's first call, later slot `slot` alone.
+ *
+ * @thread  the ring's owner; not while donor_set runs
+ * @return 0, or -errno: the ring's table is as it was
+ */
+int mrt__ring_donor_clone(struct mrt__ring_donor *donor, struct mrt__ring *ring, unsigned slot);
+
+/**
+ * Without a donor: register memory in a slot of this ring's own table, which the first call makes.
+ *
+ * @thread  the ring's owner
+ * @param nr  slots of the table
+ * @return as mrt__ring_donor_set(); -EINVAL the kernel is too old
+ */
+int mrt__ring_buffer_set(struct mrt__ring *ring, unsigned nr, unsigned slot, void *base, size_t bytes);
+
+/* Let go of all buffers, at once and not when the ring's memory is freed. All ops must have ended. @thread owner */
+void mrt__ring_buffers_drop(struct mrt__ring *ring);
+
+/**
+ * Set, or with fd -1 empty, a slot of the ring's file table, which the first call makes. Ops in flight keep their file.
+ *
+ * @thread  the ring's owner
+ * @param nr  slots of the table
+ * @return 0; -ENOMEM, -EMFILE (the table counts against RLIMIT_NOFILE), -EBADF
+ */
+int mrt__ring_file_set(struct mrt__ring *ring, unsigned nr, unsigned slot, int fd);
+
+/* SQPOLL: CPU time of the ring's kernel thread, ns; 0: none, or unknown. Rings that share a thread say the same. @thread any */
+uint64_t mrt__ring_sq_thread_ns(const struct mrt__ring *ring);
 
 /* Wake the owner if it is in mrt__ring_wait, or make its next wait return. @thread any, signal handlers too */
 void mrt__ring_wake(struct mrt__ring *ring);
