@@ -23,6 +23,8 @@
 #define POOL (1u << POOL_SHIFT)
 #define SIZE (POOL - 1)
 
+enum { NEXT, PREV };      /* of a tag's link */
+
 _Static_assert(MRT__EXTENT_UNITS_MAX <= SIZE, "a size and the flags fit one word");
 _Static_assert(MRT__EXTENT_POOLS_NR <= 2, "one bit names the pool");
 _Static_assert(MRT__EXTENT_FIRST_NR <= 32 && MRT__EXTENT_SECOND_NR <= 32, "the bitmaps are words");
@@ -76,10 +78,10 @@ static void link_free(struct mrt__extent *e, uint32_t first, uint32_t nr, uint32
 	uint32_t *list = &p->lists[c.first][c.second];
 
 	tag->head = nr | flags | FREE;
-	tag->next = *list;
-	tag->prev = 0;
+	tag->link[NEXT] = *list;
+	tag->link[PREV] = 0;
 	if (*list)
-		e->tags[*list - 1].prev = first + 1;
+		e->tags[*list - 1].link[PREV] = first + 1;
 	*list = first + 1;
 	e->tags[first + nr - 1].tail = first + 1;
 	p->first_map |= 1u << c.first;
@@ -95,12 +97,12 @@ static void unlink_free(struct mrt__extent *e, uint32_t first)
 	struct class c = class_of(nr);
 
 	mrt__assert(tag->head & FREE);
-	if (tag->next)
-		e->tags[tag->next - 1].prev = tag->prev;
-	if (tag->prev)
-		e->tags[tag->prev - 1].next = tag->next;
+	if (tag->link[NEXT])
+		e->tags[tag->link[NEXT] - 1].link[PREV] = tag->link[PREV];
+	if (tag->link[PREV])
+		e->tags[tag->link[PREV] - 1].link[NEXT] = tag->link[NEXT];
 	else
-		p->lists[c.first][c.second] = tag->next;
+		p->lists[c.first][c.second] = tag->link[NEXT];
 	if (!p->lists[c.first][c.second]) {
 		p->second_map[c.first] &= ~(1u << c.second);
 		if (!p->second_map[c.first])
@@ -173,7 +175,7 @@ static uint32_t find_by_looking(const struct mrt__extent *e, const struct mrt__e
 	while (at && looks < MRT__EXTENT_LOOKS_MAX) {
 		struct class c = class_of(e->tags[at - 1].head & SIZE);
 
-		for (; at && looks < MRT__EXTENT_LOOKS_MAX; at = e->tags[at - 1].next, looks++)
+		for (; at && looks < MRT__EXTENT_LOOKS_MAX; at = e->tags[at - 1].link[NEXT], looks++)
 			if ((uint64_t)lead_of(at - 1, align) + nr <= (e->tags[at - 1].head & SIZE))
 				return at;
 		if (++c.second == MRT__EXTENT_SECOND_NR) {
@@ -310,7 +312,7 @@ static bool check_list(const struct mrt__extent *e, unsigned pool, struct class 
 
 	if (bit != (at != 0))
 		BROKEN("the bit of class %u.%u of pool %u is wrong\n", want.first, want.second, pool);
-	for (; at; prev = at, at = e->tags[at - 1].next, ++*linked_nr) {
+	for (; at; prev = at, at = e->tags[at - 1].link[NEXT], ++*linked_nr) {
 		uint32_t head = e->tags[at - 1].head;
 		struct class c = class_of(head & SIZE);
 
@@ -319,8 +321,8 @@ static bool check_list(const struct mrt__extent *e, unsigned pool, struct class 
 		if (!(head & FREE) || pool_of(head) != pool || c.first != want.first || c.second != want.second)
 			BROKEN("extent %u (%#x) is in the list of class %u.%u of pool %u\n", at - 1, head, want.first,
 			       want.second, pool);
-		if (e->tags[at - 1].prev != prev)
-			BROKEN("extent %u names %u as the one before it, not %u\n", at - 1, e->tags[at - 1].prev, prev);
+		if (e->tags[at - 1].link[PREV] != prev)
+			BROKEN("extent %u names %u as the one before it, not %u\n", at - 1, e->tags[at - 1].link[PREV], prev);
 	}
 	return true;
 }

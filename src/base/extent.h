@@ -27,7 +27,8 @@
 struct mrt__extent_tag {
 	uint32_t head;          /* first unit of an extent: its units, and flags */
 	uint32_t tail;          /* last unit of a free extent: its first unit + 1; else 0 */
-	uint32_t next, prev;    /* first unit of a free extent: list of its class, unit + 1; 0: none */
+	/* first unit of a free extent: next and previous in the list of its class, unit + 1, 0: none; else the caller's */
+	uint32_t link[2];
 };
 
 struct mrt__extent_pool {
@@ -77,10 +78,10 @@ void mrt__extent_free(struct mrt__extent *e, uint32_t first);
 /* Units of an allocated extent. @thread its holder; others may be at other extents meanwhile */
 uint32_t mrt__extent_size(const struct mrt__extent *e, uint32_t first);
 
-/* The caller's link, of an extent that is allocated; alloc and free say nothing of its value. */
+/* [2] words that belong to whoever has an allocated extent; at first they hold anything. */
 static inline uint32_t *mrt__extent_link(struct mrt__extent *e, uint32_t first)
 {
-	return &e->tags[first].next;
+	return e->tags[first].link;
 }
 
 /* Walk everything. @return false: broken, and `why` was told how */

@@ -19,6 +19,7 @@
 #include "sched/idle.h"
 #include "sched/inject.h"
 
+struct mrt__arena;
 struct mrt__worker;
 struct mrt__pool;
 
@@ -53,6 +54,7 @@ struct mrt__sched {
 	uint32_t event_interval;
 	struct mrt_worker_stats *stats; /* [workers_nr] */
 	struct mrt__pool *pool;         /* of the layer above; NULL: none */
+	struct mrt__arena *arena;       /* NULL: none */
 	mrt_log_fn log;
 	void *log_ctx;
 	struct mrt__sched *log_next;    /* of the schedulers that a thread outside can be told through; see sched.c */

@@ -338,8 +338,8 @@ START_TEST(the_check_sees_what_is_broken)
 	case 2: tags[9].tail = 1; break;
 	case 3: e.pools[0].first_map = 0; break;
 	case 4: e.pools[0].free_nr++; break;
-	case 5: tags[10].prev = 1; break;
-	case 6: tags[10].next = 11; break;
+	case 5: tags[10].link[1] = 1; break;
+	case 6: tags[10].link[0] = 11; break;
 	}
 	ck_assert(!mrt__extent_check(&e, nowhere));
 	fclose(nowhere);
