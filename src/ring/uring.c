@@ -169,6 +169,22 @@ void mrt__ring_cancel(struct mrt__ring *ring, void *user)
 		stage_cancel(ring, (uintptr_t)user);
 }
 
+bool mrt__ring_cancel_file(struct mrt__ring *ring, int fd, bool slot)
+{
+	struct mrt__ring_args args = {
+		.opcode = IORING_OP_ASYNC_CANCEL,
+		.fd = fd,
+		.op_flags = IORING_ASYNC_CANCEL_FD | IORING_ASYNC_CANCEL_ALL | (slot ? IORING_ASYNC_CANCEL_FD_FIXED : 0),
+	};
+
+	mrt__ring_assert_owner(ring);
+	if (staged(ring) == ring->sq_entries)
+		return false;
+	stage(ring, &args, 0, MRT__RING_KIND_CANCEL);
+	ring->cancels++;
+	return true;
+}
+
 unsigned mrt__ring_staged(const struct mrt__ring *ring)
 {
 	return staged(ring);

@@ -93,6 +93,8 @@ struct mrt__ring {
 	int register_error;             /* 0 or -errno of registering the ring's descriptor */
 	int limit_error;                /* of limiting io-wq */
 	int affinity_error;             /* of keeping io-wq off the owner's CPU */
+	unsigned buffers_nr;            /* slots of the buffer table, 0: none; the owner's */
+	unsigned files_nr;              /* slots of the file table, 0: none; the owner's */
 	cpu_set_t cpus;                 /* where the builder may run */
 	int cpus_error;
 	struct mrt_worker_stats own_stats; /* if the caller gave none */

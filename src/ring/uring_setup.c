@@ -448,6 +448,8 @@ int mrt__ring_drain(struct mrt__ring *ring)
 		if (now >= deadline && (ring->armed || ring->cancels || ring->late_nr || mrt__ring_staged(ring)))
 			return -ETIMEDOUT;
 	}
+	/* Now and by the owner: with the close they would go too, but some time after it. */
+	mrt__ring_buffers_drop(ring);
 	unregister_descriptor(ring);
 	ring->drained = true;
 	return 0;
