@@ -30,6 +30,7 @@
 #include "sched/arena.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <linux/capability.h>
 #include <pthread.h>
 #include <stdarg.h>
@@ -62,6 +63,7 @@
 #define SWEEP_BLOCKS_MAX 8u             /* blocks that wait that one alloc or free looks at, */
 #define SWEEP_LOOKS_MAX 256u            /* and counts */
 #define SWEEP_HOLD_LOOKS_MAX 8192u      /* counts in one hold of the lock, when all are looked at */
+#define REFUSED_TRIES_MAX 2u            /* sizes that are tried for a region once memory was refused */
 #define LOST_MAX 4u                     /* pieces of address space that may be lost to others, see commit_huge() */
 
 #ifndef MADV_POPULATE_WRITE
@@ -109,6 +111,7 @@ struct mrt__arena {
 	pthread_mutex_t table;
 	struct mrt__ring_donor *donor;
 	bool cloned;                            /* a ring has cloned it */
+	bool refused;                           /* it was refused memory that we thought was allowed */
 	uint64_t charged_bytes;                 /* against RLIMIT_MEMLOCK, by us */
 	struct region regions[MRT__ARENA_REGIONS_MAX]; /* those below regions_nr do not change, but for fixed_bytes */
 
@@ -273,10 +276,11 @@ static void *map_table(uint64_t bytes)
 	return p == MAP_FAILED ? NULL : p;
 }
 
-static void unmap_table(void *table, uint64_t bytes)
+/* By its address, since it may be an array of atomics. */
+static void unmap_table(uintptr_t table, uint64_t bytes)
 {
 	if (table)
-		(void)munmap(table, bytes); /* ours, whole */
+		(void)munmap((void *)table, bytes); /* ours, whole */
 }
 
 /* What every part of the arena is told; each is a wish. */
@@ -388,6 +392,8 @@ static void choose_how(struct mrt__arena *a)
 static uint64_t fill_donor(struct mrt__arena *a, unsigned index, uint64_t bytes)
 {
 	char *p = a->base + a->regions[index].off;
+	/* each costs a while, since the ring waits for what may be given back late */
+	unsigned tries = a->refused ? REFUSED_TRIES_MAX : UINT_MAX;
 
 	if (a->cloned && !mrt__ring_donor_can_grow(a->donor)) {
 		say_once(a, REASON_GROWTH,
@@ -396,7 +402,7 @@ static uint64_t fill_donor(struct mrt__arena *a, unsigned index, uint64_t bytes)
 			 size_text(a->regions[index].bytes).text);
 		return 0;
 	}
-	while (bytes >= MRT__ARENA_FIXED_BYTES_MIN) {
+	for (; bytes >= MRT__ARENA_FIXED_BYTES_MIN && tries > 0; tries--) {
 		int err = mrt__ring_donor_set(a->donor, index, p, bytes);
 
 		if (!err)
@@ -405,6 +411,7 @@ static uint64_t fill_donor(struct mrt__arena *a, unsigned index, uint64_t bytes)
 			say_refused(a, err);
 			return 0;
 		}
+		a->refused = true;
 		bytes = halve(bytes);
 	}
 	return 0;
@@ -801,9 +808,9 @@ int mrt__arena_view_init(struct mrt__arena_view *v, struct mrt__arena *a, const 
 	v->fixed = map_table(a->span / SLOT * sizeof(*v->fixed));
 	v->use = same ? same->use : map_table(units * sizeof(*v->use));
 	if (!v->fixed || !v->use) {
-		unmap_table(v->fixed, a->span / SLOT * sizeof(*v->fixed));
+		unmap_table((uintptr_t)v->fixed, a->span / SLOT * sizeof(*v->fixed));
 		if (!same)
-			unmap_table((void *)v->use, units * sizeof(*v->use));
+			unmap_table((uintptr_t)v->use, units * sizeof(*v->use));
 		memset(v, 0, sizeof(*v));
 		return -ENOMEM;
 	}
@@ -824,13 +831,11 @@ int mrt__arena_view_init(struct mrt__arena_view *v, struct mrt__arena *a, const 
 	return 0;
 }
 
-void mrt__arena_view_fini(struct mrt__arena_view *v, struct mrt__ring *ring)
+void mrt__arena_view_fini(struct mrt__arena_view *v)
 {
 	if (!v->arena)
 		return;
-	if (ring && v->filled)
-		mrt__ring_buffers_drop(ring);
-	unmap_table(v->fixed, v->span / SLOT * sizeof(*v->fixed));
+	unmap_table((uintptr_t)v->fixed, v->span / SLOT * sizeof(*v->fixed));
 	memset(v, 0, sizeof(*v));
 }
 
@@ -841,7 +846,6 @@ static void fill_fixed(struct mrt__arena_view *v, uint32_t index, uint64_t off, 
 
 	for (slot = off / SLOT; slot * SLOT < off + bytes; slot++)
 		v->fixed[slot] = (off + bytes) << 16 | index;
-	v->filled |= bytes > 0;
 }
 
 static uint64_t fixed_of(const struct region *r)
@@ -978,13 +982,13 @@ static void free_arena(struct mrt__arena *a)
 	}
 	if (a->base && a->used_bytes < a->span)
 		(void)munmap(a->base + a->used_bytes, a->span - a->used_bytes);
-	unmap_table((void *)a->blocks, units * sizeof(*a->blocks));
-	unmap_table(a->tags, units * sizeof(*a->tags));
+	unmap_table((uintptr_t)a->blocks, units * sizeof(*a->blocks));
+	unmap_table((uintptr_t)a->tags, units * sizeof(*a->tags));
 	for (i = 0; i < atomic_load_explicit(&a->uses_nr, memory_order_relaxed); i++) /* relaxed: all others are gone */
-		unmap_table((void *)atomic_load_explicit(&a->uses[i], memory_order_relaxed), units * sizeof(uint32_t));
+		unmap_table((uintptr_t)atomic_load_explicit(&a->uses[i], memory_order_relaxed), units * sizeof(uint32_t));
 	pthread_mutex_destroy(&a->growth);
 	pthread_mutex_destroy(&a->table);
-	free((void *)a->uses);
+	unmap_table((uintptr_t)a->uses, a->workers_nr * sizeof(*a->uses));
 	free(a);
 }
 
@@ -1001,8 +1005,8 @@ static int map_arena(struct mrt__arena *a, uint64_t want)
 			break;
 		if (a->base)
 			(void)munmap(a->base, a->span); /* ours, whole */
-		unmap_table((void *)a->blocks, units * sizeof(*a->blocks));
-		unmap_table(a->tags, units * sizeof(*a->tags));
+		unmap_table((uintptr_t)a->blocks, units * sizeof(*a->blocks));
+		unmap_table((uintptr_t)a->tags, units * sizeof(*a->tags));
 		a->base = NULL;
 		a->blocks = NULL;
 		a->tags = NULL;
@@ -1049,7 +1053,7 @@ int mrt__arena_create(const struct mrt__arena_opts *opts, struct mrt__arena **re
 	a->workers_nr = opts->workers_nr;
 	pthread_mutex_init(&a->growth, NULL);
 	pthread_mutex_init(&a->table, NULL);
-	a->uses = calloc(opts->workers_nr, sizeof(*a->uses));
+	a->uses = map_table(opts->workers_nr * sizeof(*a->uses));
 	err = a->uses ? map_arena(a, bytes_max) : -ENOMEM;
 	if (!err)
 		err = begin_with(a, bytes);

@@ -74,7 +74,6 @@ struct mrt__arena_view {
 	const _Atomic uint32_t *regions_nr;     /* of the arena */
 	uint32_t seen;                          /* regions that `fixed` knows of */
 	bool cloned;                            /* the ring's buffer table is a copy of the donor's */
-	bool filled;                            /* the ring has buffers of ours */
 	struct mrt__arena *arena;
 };
 
@@ -107,13 +106,11 @@ void mrt__arena_abandon(struct mrt__arena *arena);
  */
 int mrt__arena_view_init(struct mrt__arena_view *view, struct mrt__arena *arena, const struct mrt__arena_view *same);
 
-/**
- * Give a view up, and let go of the ring's buffers. A zeroed one is ignored. The worker's counts stay with the arena.
- *
- * @thread  the ring's owner, after the last op has ended; without a ring any
- * @param ring  NULL: it was never enabled, or its memory frees the buffers
+/*
+ * Give a view up, when the last op has ended; mrt__ring_drain() has let go of the buffers. A zeroed one is ignored. The
+ * worker's counts stay with the arena. @thread the ring's owner, or whoever frees the worker
  */
-void mrt__arena_view_fini(struct mrt__arena_view *view, struct mrt__ring *ring);
+void mrt__arena_view_fini(struct mrt__arena_view *view);
 
 /**
  * Learn of regions that the arena has got since, and register them with this ring. May leave that for the next time if
