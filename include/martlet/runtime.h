@@ -155,7 +155,7 @@ struct mrt_ring_report {
 	uint32_t features;      /* IORING_FEAT_* */
 	uint32_t ring_fd_registered;    /* 1: enters use a registered ring descriptor */
 	uint32_t no_iowait;             /* 1: parked workers do not count as iowait */
-	char text[160];         /* the same in words, with each fall-back and its reason */
+	char text[256];         /* the same in words, with each fall-back and its reason */
 };
 
 /**

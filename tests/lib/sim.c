@@ -146,6 +146,8 @@ void sim_opts_draw(struct sim_opts *o)
 	o->busy_overflow = sim_chance(200);
 	o->delay_ns_max = PICK(100, 20000, 200000, 5000000);
 	o->tick_ns_max = PICK(1, 200, 2000, 20000);
+	o->reg_fails = (unsigned)PICK(0, 0, 20, 200);
+	o->clone = (enum sim_clone)PICK(SIM_CLONE_NEVER, SIM_CLONE_ONCE, SIM_CLONE_SLOTS, SIM_CLONE_SLOTS);
 }
 
 static void log_opts(void)
@@ -155,10 +157,10 @@ static void log_opts(void)
 	sim_log("seed %" PRIu64 ": %u workers, SQ %u, CQ %u, inject every %u%s, events every %u%s", sim.seed,
 		o->workers_nr, o->sq_entries, o->cq_entries, o->inject_interval, o->tune_inject ? " (tuned)" : "",
 		o->event_interval, o->tune_events ? " (tuned)" : "");
-	sim_log("per mille: preempt %u, freeze %u, spurious %u, refuse %u, stale %u, inline %u, short %u, error %u; "
-		"delay up to %" PRIu64 " ns, tick up to %" PRIu64 " ns%s", o->preempt, o->freeze, o->spurious, o->refuse,
-		o->stale, o->inline_ends, o->shorts, o->errors, o->delay_ns_max, o->tick_ns_max,
-		o->busy_overflow ? ", EBUSY on overflow" : "");
+	sim_log("per mille: preempt %u, freeze %u, spurious %u, refuse %u, stale %u, inline %u, short %u, error %u, "
+		"failed registration %u; clones %u; delay up to %" PRIu64 " ns, tick up to %" PRIu64 " ns%s", o->preempt,
+		o->freeze, o->spurious, o->refuse, o->stale, o->inline_ends, o->shorts, o->errors, o->reg_fails,
+		(unsigned)o->clone, o->delay_ns_max, o->tick_ns_max, o->busy_overflow ? ", EBUSY on overflow" : "");
 }
 
 /* ---- building, as src/rt/runtime.c does ---- */
