@@ -99,6 +99,7 @@ struct mrt__arena {
 	char *base;
 	uint64_t span;
 	unsigned workers_nr;
+	bool exempt;                            /* from RLIMIT_MEMLOCK: rings ask when they are made, and never again */
 	_Atomic uint32_t *blocks;               /* [units] first unit + 1; see arena.h */
 	struct mrt__extent_tag *tags;           /* [units] */
 	_Atomic(_Atomic uint32_t *) *uses;      /* [workers_nr] each [units]; the first uses_nr are there, and stay */
@@ -190,11 +191,11 @@ static bool is_exempt(void)
 }
 
 /* UINT64_MAX: none for us. */
-static uint64_t memlock_limit(void)
+static uint64_t memlock_limit(const struct mrt__arena *a)
 {
 	struct rlimit r;
 
-	if (getrlimit(RLIMIT_MEMLOCK, &r) || r.rlim_cur == RLIM_INFINITY || is_exempt())
+	if (a->exempt || getrlimit(RLIMIT_MEMLOCK, &r) || r.rlim_cur == RLIM_INFINITY)
 		return UINT64_MAX;
 	return r.rlim_cur;
 }
@@ -217,7 +218,7 @@ static uint64_t memlock_need(struct mrt__arena *a, uint64_t bytes)
 /* How much of so many new bytes may be registered. @thread under table */
 static uint64_t allowed_bytes(struct mrt__arena *a, uint64_t bytes)
 {
-	uint64_t limit = memlock_limit(), left;
+	uint64_t limit = memlock_limit(a), left;
 
 	if (limit == UINT64_MAX)
 		return bytes;
@@ -226,9 +227,12 @@ static uint64_t allowed_bytes(struct mrt__arena *a, uint64_t bytes)
 	return mrt__min(bytes, left) & ~(MRT__ARENA_FIXED_BYTES_MIN - 1);
 }
 
+/* Whole slots while there is more than one, since a huge page is charged as a whole. */
 static uint64_t halve(uint64_t bytes)
 {
-	return bytes / 2 & ~(MRT__ARENA_FIXED_BYTES_MIN - 1);
+	uint64_t half = bytes / 2;
+
+	return half >= SLOT ? half & ~(SLOT - 1) : half & ~(MRT__ARENA_FIXED_BYTES_MIN - 1);
 }
 
 /* Memory of all regions, one that is about to be published not counted. */
@@ -245,7 +249,7 @@ static uint64_t mapped_bytes(struct mrt__arena *a)
 /* Of a region's `bytes`, so many were registered. */
 static void say_memlock(struct mrt__arena *a, uint64_t bytes, uint64_t fixed)
 {
-	uint64_t limit = memlock_limit(), mapped = mapped_bytes(a);
+	uint64_t limit = memlock_limit(a), mapped = mapped_bytes(a);
 
 	if (limit == UINT64_MAX)
 		say_once(a, REASON_MEMLOCK,
@@ -352,8 +356,7 @@ static int replace(char *p, uint64_t bytes, int prot)
 	return 0;
 }
 
-/* Registration would fault pages in one by one, and slowly. @return 0, -ENOMEM, -EFAULT (a huge page is missing) */
-static int touch(char *p, uint64_t bytes)
+static int populate(char *p, uint64_t bytes)
 {
 	uint64_t at;
 
@@ -366,30 +369,49 @@ static int touch(char *p, uint64_t bytes)
 	return 0;
 }
 
+/*
+ * Touch memory that is to be registered and that nobody has yet: registration would fault pages in one by one, and slowly.
+ * A huge page is charged as a whole, so the slot in which the registered part ends gets small ones.
+ *
+ * @return 0, -ENOMEM, -EFAULT (a huge page is missing)
+ */
+static int touch(char *p, uint64_t bytes)
+{
+	char *last = p + (bytes & ~(SLOT - 1));
+
+	if (bytes % SLOT != 0) {
+		(void)madvise(last, SLOT, MADV_NOHUGEPAGE); /* without transparent huge pages all are small */
+		(void)madvise(last, SLOT, MADV_DONTNEED); /* of an earlier try; fails on no memory of ours */
+	}
+	return populate(p, bytes);
+}
+
 /* ---- registration ---- */
 
-/* How this kernel does it, found out with the first region. @thread under table */
+/*
+ * How this kernel does it. Before a region is made, as early as the rings, because a ring clones only what is charged to
+ * the same user, and that is decided when a ring is made: a process may give up its rights afterwards.
+ *
+ * @thread  the builder; later under table: a donor that could not be made is tried again
+ */
 static void choose_how(struct mrt__arena *a)
 {
-	unsigned how = MRT_ARENA_UNREGISTERED;
 	int err;
 
-	/* relaxed, here and below: written under table, published with the regions */
-	if (atomic_load_explicit(&a->how, memory_order_relaxed) != MRT_ARENA_UNREGISTERED ||
-	    atomic_load_explicit(&a->reasons, memory_order_relaxed) & 1u << REASON_KERNEL)
+	/* relaxed, here and below: written by one at a time, published with the regions */
+	if (atomic_load_explicit(&a->how, memory_order_relaxed) != MRT_ARENA_UNREGISTERED)
 		return;
 	err = mrt__ring_donor_create(MRT__ARENA_REGIONS_MAX, &a->donor);
 	if (!err)
-		how = MRT_ARENA_CLONED;
+		atomic_store_explicit(&a->how, MRT_ARENA_CLONED, memory_order_relaxed);
 	else if (err == -EOPNOTSUPP)
-		how = MRT_ARENA_PER_RING;
-	else if (err != -ENOMEM)
-		say_refused(a, err);
-	atomic_store_explicit(&a->how, how, memory_order_relaxed);
+		atomic_store_explicit(&a->how, MRT_ARENA_PER_RING, memory_order_relaxed);
+	else
+		atomic_store_explicit(&a->refusal, -err, memory_order_relaxed);
 }
 
-/* Put the front part of a region into the donor, as much of it as the kernel takes. @return bytes */
-static uint64_t fill_donor(struct mrt__arena *a, unsigned index, uint64_t bytes)
+/* Put the front part of a region into the donor, as much of it as the kernel takes; *ret_limited: memlock. @return bytes */
+static uint64_t fill_donor(struct mrt__arena *a, unsigned index, uint64_t bytes, bool *ret_limited)
 {
 	char *p = a->base + a->regions[index].off;
 	/* each costs a while, since the ring waits for what may be given back late */
@@ -412,20 +434,34 @@ static uint64_t fill_donor(struct mrt__arena *a, unsigned index, uint64_t bytes)
 			return 0;
 		}
 		a->refused = true;
+		*ret_limited = true;
 		bytes = halve(bytes);
+		if (a->regions[index].huge && bytes % SLOT != 0)
+			break;
+		if (bytes % SLOT != 0 && touch(p, bytes))
+			break;
 	}
 	return 0;
 }
 
-/* How much of new memory to register. @return bytes from its start, 0..bytes */
-static uint64_t plan_fixed(struct mrt__arena *a, uint64_t bytes)
+/* How much of new memory to register; *ret_limited: less, because of memlock. @return bytes from its start, 0..bytes */
+static uint64_t plan_fixed(struct mrt__arena *a, uint64_t bytes, bool *ret_limited)
 {
-	uint64_t fixed;
+	uint64_t fixed = 0;
+	int refusal;
 
 	pthread_mutex_lock(&a->table);
 	choose_how(a);
 	/* relaxed: written under table */
-	fixed = atomic_load_explicit(&a->how, memory_order_relaxed) == MRT_ARENA_UNREGISTERED ? 0 : allowed_bytes(a, bytes);
+	if (atomic_load_explicit(&a->how, memory_order_relaxed) != MRT_ARENA_UNREGISTERED) {
+		fixed = allowed_bytes(a, bytes);
+		*ret_limited = fixed < bytes;
+	} else {
+		refusal = atomic_load_explicit(&a->refusal, memory_order_relaxed);
+		*ret_limited = refusal == ENOMEM;
+		if (!*ret_limited)
+			say_refused(a, -refusal);
+	}
 	pthread_mutex_unlock(&a->table);
 	return fixed;
 }
@@ -434,31 +470,30 @@ static uint64_t plan_fixed(struct mrt__arena *a, uint64_t bytes)
  * Make a region, register the front part as far as may be, and let the rings see it.
  *
  * @thread  with growth
- * @param fixed  bytes to be registered; they have been touched
+ * @param fixed    bytes to be registered; they have been touched
+ * @param limited  they are less because of memlock
  * @return bytes that are registered
  */
-static uint64_t publish_region(struct mrt__arena *a, uint64_t off, uint64_t bytes, uint64_t fixed, bool huge)
+static uint64_t publish_region(struct mrt__arena *a, const struct region *new, uint64_t fixed, bool limited)
 {
-	const unsigned other = 1u << REASON_GROWTH | 1u << REASON_KERNEL | 1u << REASON_REFUSED;
 	/* relaxed: only growth writes it, and we hold that */
 	uint32_t index = atomic_load_explicit(&a->regions_nr, memory_order_relaxed);
 	struct region *r = &a->regions[index];
 
 	pthread_mutex_lock(&a->table);
-	r->off = off;
-	r->bytes = bytes;
-	r->huge = huge;
+	r->off = new->off;
+	r->bytes = new->bytes;
+	r->huge = new->huge;
 	/* else each ring does it for itself, see sync_own(). relaxed: written under table */
 	if (atomic_load_explicit(&a->how, memory_order_relaxed) == MRT_ARENA_CLONED)
-		fixed = fill_donor(a, index, fixed);
+		fixed = fill_donor(a, index, fixed, &limited);
 	a->charged_bytes += fixed * charges_nr(a);
 	atomic_store_explicit(&r->fixed_bytes, fixed, memory_order_relaxed); /* relaxed: published by what follows */
 	/* [ARENA.regions.pub] the region, and what is in the donor; pairs with [ARENA.regions.obs] */
 	atomic_store_explicit(&a->regions_nr, index + 1, memory_order_release);
 	pthread_mutex_unlock(&a->table);
-	/* relaxed: marks */
-	if (fixed < bytes && !(atomic_load_explicit(&a->reasons, memory_order_relaxed) & other))
-		say_memlock(a, bytes, fixed);
+	if (limited && fixed < r->bytes)
+		say_memlock(a, r->bytes, fixed);
 	return fixed;
 }
 
@@ -496,29 +531,35 @@ static void add_extents(struct mrt__arena *a, uint64_t off, uint64_t bytes, uint
  */
 static int grow_by(struct mrt__arena *a, uint64_t bytes, uint64_t need, uint64_t align)
 {
-	uint64_t off = a->used_bytes, plan, fixed = 0, at, piece;
-	bool huge;
+	struct region piece = { .off = a->used_bytes };
+	uint64_t off = a->used_bytes, plan, fixed = 0;
+	bool limited;
 	int err;
 
-	err = commit(a->base + off, bytes, &huge);
+	err = commit(a->base + off, bytes, &piece.huge);
 	if (err == -EEXIST)
 		a->used_bytes += bytes;
 	if (err)
 		return err;
-	plan = plan_fixed(a, bytes);
+	plan = plan_fixed(a, bytes, &limited);
+	if (piece.huge)
+		plan &= ~(SLOT - 1);
 	err = touch(a->base + off, plan);
-	if (err && huge) { /* they were promised, but a cgroup may have a say in it */
-		huge = false;
+	if (err && piece.huge) { /* they were promised, but a cgroup may have a say in it */
+		piece.huge = false;
 		err = replace(a->base + off, bytes, PROT_READ | PROT_WRITE) ? -ENOMEM : touch(a->base + off, plan);
 	}
 	if (err) {
 		(void)replace(a->base + off, bytes, PROT_NONE); /* else it is memory that nobody uses */
 		return -ENOMEM;
 	}
-	for (at = 0; at < bytes; at += piece) {
-		piece = mrt__min(bytes - at, MRT__ARENA_REGION_BYTES_MAX);
-		fixed += publish_region(a, off + at, piece, mrt__min(piece, plan), huge);
-		plan -= mrt__min(piece, plan);
+	for (; piece.off < off + bytes; piece.off += piece.bytes) {
+		uint64_t want;
+
+		piece.bytes = mrt__min(off + bytes - piece.off, MRT__ARENA_REGION_BYTES_MAX);
+		want = mrt__min(piece.bytes, plan);
+		fixed += publish_region(a, &piece, want, limited);
+		plan -= want;
 	}
 	a->used_bytes += bytes;
 	/* registered in part and of several regions: the parts do not stand together */
@@ -1051,10 +1092,12 @@ int mrt__arena_create(const struct mrt__arena_opts *opts, struct mrt__arena **re
 	memset(a, 0, sizeof(*a));
 	a->sched = opts->sched;
 	a->workers_nr = opts->workers_nr;
+	a->exempt = is_exempt();
 	pthread_mutex_init(&a->growth, NULL);
 	pthread_mutex_init(&a->table, NULL);
 	a->uses = map_table(opts->workers_nr * sizeof(*a->uses));
 	err = a->uses ? map_arena(a, bytes_max) : -ENOMEM;
+	choose_how(a);
 	if (!err)
 		err = begin_with(a, bytes);
 	if (err) {
@@ -1263,7 +1306,7 @@ static void report_arena(struct mrt__arena *a, struct mrt_arena_report *r)
 	r->frees = a->frees;
 	mrt__unlock(&a->lock);
 	r->memlock_need = memlock_need(a, r->mapped_bytes);
-	r->memlock_limit = memlock_limit();
+	r->memlock_limit = memlock_limit(a);
 	report_text(a, r);
 }
 

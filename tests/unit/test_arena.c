@@ -814,7 +814,13 @@ START_TEST(registered_memory_is_given_out_first)
 	ck_assert_uint_eq(try(0, b, MIB), MRT__ARENA_PLAIN);
 	give(a);
 	give(b);
-	ck_assert_ptr_eq(take(MIB, 0), a);
+	/* nothing lies across the end of what is registered */
+	a = take(768 * KIB, 0);
+	b = take(768 * KIB, 0);
+	ck_assert_uint_eq(try(0, a, 768 * KIB), MRT__ARENA_FIXED);
+	ck_assert_uint_eq(try(0, b, 4096), MRT__ARENA_PLAIN);
+	ck_assert_uint_eq(try(0, take(256 * KIB, 0), 256 * KIB), MRT__ARENA_FIXED);
+	give(b);
 	/* the rest has the room that it says */
 	(void)take(3 * MIB, 0);
 	refuse(1);
