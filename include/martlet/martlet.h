@@ -3,6 +3,7 @@
 #ifndef MARTLET_MARTLET_H
 #define MARTLET_MARTLET_H
 
+#include <martlet/arena.h>
 #include <martlet/blocking.h>
 #include <martlet/export.h>
 #include <martlet/file.h>
