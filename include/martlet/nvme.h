@@ -145,7 +145,8 @@ struct mrt_nvme_info {
  * What is known of a passthrough file's namespace.
  *
  * @thread  any
- * @blocks  never
+ * @blocks  for a short lock
+ * @param rt  NULL: the running task's
  * @return 0, -EINVAL, -EBADF (no registered file), -EOPNOTSUPP (not MRT_FILE_PASSTHROUGH), -ECHILD
  */
 MRT_API int mrt_nvme_info(struct mrt_runtime *rt, int file, struct mrt_nvme_info *ret_info);

@@ -105,25 +105,16 @@ int32_t mrt__nvme_errno(uint32_t status);
 
 /**
  * Fill in what a passthrough op is staged as. Kinds: READ, WRITE, READV, WRITEV, FSYNC, FDATASYNC, NVME_CMD,
- * NVME_IDENTIFY. Looks at kind and io; writes the bytes of this step to io.op_flags of reads and writes.
+ * NVME_IDENTIFY; others are refused. Looks at kind and io; keeps the bytes of this step in io.op_flags of reads and writes.
  *
  * @thread  the ring's owner
- * @param fixed  the memory (mrt__nvme_memory()) lies in args->buf_index
- * @param args   in: fd, sqe_flags, buf_index; the rest is written
+ * @param args   in: fd, sqe_flags; and where the memory lies in a registered buffer its buf_index, with the opcode of a fixed
+ *               read or write, or for a command of the caller's MRT__RING_CMD_FIXED in op_flags. All else is written
  * @param cmd    [MRT__RING_CMD_BYTES]
  * @return MRT__NVME_STAGE: stage them; else the op (this step of it) is over without the kernel, with this result: 0 or
  *         -errno. What was wrong has been logged.
  */
-int32_t mrt__nvme_stage_build(struct mrt__op *op, const struct mrt__nvme_ns *ns, bool fixed, struct mrt__ring_args *args,
-			      void *cmd);
-
-/**
- * The memory that an op's next step moves, for whoever looks whether it lies in the arena.
- *
- * @param ret_bytes  its length
- * @return its address, or NULL: none, or several segments
- */
-void *mrt__nvme_memory(const struct mrt__op *op, size_t *ret_bytes);
+int32_t mrt__nvme_stage_build(struct mrt__op *op, const struct mrt__nvme_ns *ns, struct mrt__ring_args *args, void *cmd);
 
 /**
  * A completion of a passthrough op, as if a file had done it: bytes, 0 or -errno. Keeps the status for mrt_nvme_status()
@@ -134,5 +125,8 @@ void *mrt__nvme_memory(const struct mrt__op *op, size_t *ret_bytes);
  * @param extra  mrt__ring_extra() of the CQE
  */
 int32_t mrt__nvme_end(struct mrt__op *op, int32_t res, uint64_t extra);
+
+/* Did the device end this step, with a status? Then the result is its answer: not one to be tried again on a lower rung. */
+bool mrt__nvme_has_status(const struct mrt__op *op);
 
 #endif
