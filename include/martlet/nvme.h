@@ -131,7 +131,7 @@ MRT_API uint32_t mrt_nvme_status(const struct mrt_op *op);
  */
 MRT_API const char *mrt_nvme_status_text(uint32_t status, char *ret_text, size_t text_bytes);
 
-struct mrt_nvme_info {
+struct mrt_nvme_node {
 	uint64_t blocks;                /* logical blocks of the namespace */
 	uint32_t nsid;                  /* 0: a controller's node; then all but mdts_bytes is 0 */
 	uint32_t block_bytes;           /* of a logical block, without metadata */
@@ -149,7 +149,7 @@ struct mrt_nvme_info {
  * @param rt  NULL: the running task's
  * @return 0, -EINVAL, -EBADF (no registered file), -EOPNOTSUPP (not MRT_FILE_PASSTHROUGH), -ECHILD
  */
-MRT_API int mrt_nvme_info(struct mrt_runtime *rt, int file, struct mrt_nvme_info *ret_info);
+MRT_API int mrt_nvme_info(struct mrt_runtime *rt, int file, struct mrt_nvme_node *ret_node);
 
 #ifdef __cplusplus
 }

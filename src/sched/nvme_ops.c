@@ -117,16 +117,16 @@ uint32_t mrt_nvme_status(const struct mrt_op *pub)
 	return op->io.op_flags & ~HAS_STATUS;
 }
 
-static void fill_info(const struct mrt__nvme_ns *ns, struct mrt_nvme_info *ret_info)
+static void fill_info(const struct mrt__nvme_ns *ns, struct mrt_nvme_node *ret_node)
 {
-	*ret_info = (struct mrt_nvme_info){
+	*ret_node = (struct mrt_nvme_node){
 		.blocks = ns->blocks, .nsid = ns->nsid, .block_bytes = ns->nsid ? UINT32_C(1) << ns->lba_shift : 0,
 		.mdts_bytes = ns->mdts_bytes, .transfer_bytes_max = ns->transfer_bytes_max,
 		.metadata_bytes = ns->meta_bytes, .has_write_cache = ns->flags & MRT__NVME_VWC ? 1 : 0,
 	};
 }
 
-int mrt_nvme_info(struct mrt_runtime *rt, int file, struct mrt_nvme_info *ret_info)
+int mrt_nvme_info(struct mrt_runtime *rt, int file, struct mrt_nvme_node *ret_node)
 {
 	struct mrt__sched *s = (struct mrt__sched *)(void *)(rt ? rt : mrt_runtime_self());
 	const struct mrt__file *f;
@@ -134,7 +134,7 @@ int mrt_nvme_info(struct mrt_runtime *rt, int file, struct mrt_nvme_info *ret_in
 
 	if (mrt__sched_is_forked())
 		return -ECHILD;
-	if (!s || !ret_info)
+	if (!s || !ret_node)
 		return -EINVAL;
 	pthread_mutex_lock(&s->files->lock); /* no close frees it meanwhile */
 	f = mrt__file_of(s->files, file);
@@ -143,7 +143,7 @@ int mrt_nvme_info(struct mrt_runtime *rt, int file, struct mrt_nvme_info *ret_in
 	else if (!f->nvme)
 		ret = -EOPNOTSUPP;
 	else
-		fill_info(f->nvme, ret_info);
+		fill_info(f->nvme, ret_node);
 	pthread_mutex_unlock(&s->files->lock);
 	return ret;
 }

@@ -42,7 +42,7 @@ static char ctrl_path[64];      /* /dev/nvme0 */
 /* The test's own: Check forks. */
 static struct mrt_runtime *rt;
 static int file, ctrl, block;   /* handles of the namespace and the controller; descriptor of the block device */
-static struct mrt_nvme_info info;
+static struct mrt_nvme_node info;
 static char out[2 * BIG] __attribute__((aligned(4096)));
 static char in[2 * BIG] __attribute__((aligned(4096)));
 
@@ -498,7 +498,7 @@ NVME_TASK(media_errors_have_the_block_layers_errno, { struct mrt_op op; int64_t 
 
 /* ---- the file ---- */
 
-NVME_TASK(the_namespace_is_what_the_block_layer_says, { struct mrt_op op; struct mrt_nvme_info other; int fd; })
+NVME_TASK(the_namespace_is_what_the_block_layer_says, { struct mrt_op op; struct mrt_nvme_node other; int fd; })
 {
 	MRT_BEGIN(self);
 	ck_assert_int_eq(lseek(block, 0, SEEK_END), device_bytes());
