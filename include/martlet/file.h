@@ -27,6 +27,7 @@
 
 #include <martlet/export.h>
 #include <martlet/op.h>
+#include <martlet/runtime.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -206,6 +207,44 @@ MRT_API struct mrt_op *mrt_splice(struct mrt_op *op, int fd_in, int64_t off_in, 
  * @result  the events that are there, > 0
  */
 MRT_API struct mrt_op *mrt_poll_fd(struct mrt_op *op, int fd, unsigned events);
+
+/* ---- which rung ---- */
+
+/* The rungs of the ladder, from what costs most per I/O to what costs least. */
+enum mrt_rung {
+	MRT_RUNG_BUFFERED = 0,          /* through the page cache */
+	MRT_RUNG_DIRECT = 1,            /* O_DIRECT */
+	MRT_RUNG_FIXED_BUFFER = 2,      /* memory that the ring has pinned: mrt_alloc() */
+	MRT_RUNG_FIXED_FILE = 3,        /* a file that the ring holds: mrt_file_register() */
+	MRT_RUNG_POLLED = 4,            /* MRT_FILE_POLLED: completions are looked for, not announced by interrupts */
+	MRT_RUNG_PASSTHROUGH = 5        /* MRT_FILE_PASSTHROUGH: NVMe commands, no block layer */
+};
+
+/* Which rung a file got. The highest need not mean that all below it were reached: see the single ones, and the text. */
+struct mrt_rung_report {
+	uint32_t rung;          /* the highest: enum mrt_rung */
+	uint32_t direct;        /* 1: these hold, 0: they do not */
+	uint32_t fixed_buffer;
+	uint32_t fixed_file;
+	uint32_t polled;
+	uint32_t hybrid;        /* polled, and the kernel sleeps before it polls */
+	uint32_t passthrough;
+	uint32_t align_mem;     /* direct I/O: what addresses must be a multiple of; 0: unknown */
+	uint32_t align_off;     /* ... offsets and lengths; 0: unknown, try 4096 */
+	char text[512];         /* all of this in words, and for each rung that was not reached why not */
+};
+
+/**
+ * Say on which rung a file's reads and writes are, and why they are not on the next.
+ *
+ * @thread  any
+ * @blocks  for a look into sysfs
+ * @param rt   NULL: the running task's
+ * @param fd   descriptor, or one from mrt_file_register()
+ * @param buf  the memory that is to be read into or written from; NULL: such of mrt_alloc()
+ * @return 0, -EINVAL, -EBADF, -ECHILD
+ */
+MRT_API int mrt_file_report(struct mrt_runtime *rt, int fd, const void *buf, struct mrt_rung_report *ret_report);
 
 #ifdef __cplusplus
 }

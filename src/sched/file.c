@@ -22,6 +22,7 @@
 
 #include "sched/files.h"
 #include "sched/op_run.h"
+#include "sched/rung.h"
 #include "sched/sched.h"
 #include "sched/task.h"
 #include "sched/worker.h"
@@ -320,20 +321,6 @@ struct mrt_op *mrt_fadvise(struct mrt_op *pub, int fd, int64_t off, int64_t len,
 
 /* ---- why direct I/O was refused ------------------------------------------------------------------------------ */
 
-/*
- * STATX_DIOALIGN came with 6.1; the fields are read by their place, since the libc's structure may be older. They are
- * the 38th and 39th word of 64.
- */
-#define DIOALIGN 0x2000u
-#define DIOALIGN_MEM_WORD 38
-#define DIOALIGN_OFF_WORD 39
-
-union statx_words {
-	struct statx stx;
-	uint32_t words[64];
-};
-_Static_assert(sizeof(struct statx) == 256, "the kernel's ABI");
-
 /* What the kernel has, in bytes, of what direct I/O on a descriptor must be a multiple of. */
 struct dio_align {
 	uint32_t mem;
@@ -344,11 +331,9 @@ struct dio_align {
 static struct dio_align dio_align_of(int fd)
 {
 	struct dio_align guess = { 512, 512, false }; /* the smallest logical block there is */
-	union statx_words u = { .words = { 0 } };
+	struct dio_align align = { .known = true };
 
-	if (statx(fd, "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, DIOALIGN, &u.stx) || !(u.stx.stx_mask & DIOALIGN))
-		return guess;
-	return (struct dio_align){ u.words[DIOALIGN_MEM_WORD], u.words[DIOALIGN_OFF_WORD], true };
+	return mrt__rung_alignment(fd, &align.mem, &align.off) ? align : guess;
 }
 
 /* The first segment that is not aligned, or the first of all. */

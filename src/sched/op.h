@@ -54,7 +54,7 @@ enum mrt__op_state {
 	X(SHUTDOWN, "shutdown") X(SLEEP, "sleep") X(DEADLINE, "deadline") X(JOIN, "join") X(SCOPE, "scope")            \
 	X(BLOCKING, "blocking") X(ONESHOT, "oneshot_recv") X(NOTIFY, "notify_wait")                                    \
 	X(SEMAPHORE, "semaphore_acquire") X(CHANNEL_SEND, "channel_send") X(CHANNEL_RECV, "channel_recv")             \
-	X(UNREGISTER, "file_unregister")
+	X(UNREGISTER, "file_unregister") X(NVME_CMD, "nvme_command") X(NVME_IDENTIFY, "nvme_identify")
 
 enum mrt__op_kind {
 #define MRT__X(NAME, name) MRT__OP_##NAME,
