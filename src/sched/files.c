@@ -15,13 +15,17 @@
 #include <martlet/runtime.h>
 
 #include "base/assert.h"
+#include "sched/arena.h"
+#include "sched/nvme.h"
 #include "sched/op.h"
 #include "sched/op_run.h"
+#include "sched/rung.h"
 #include "sched/sched.h"
 #include "sched/task.h"
 #include "sched/worker.h"
 
 #define TURN_BATCH 16u
+#define WHY_BYTES 256
 
 /* ---- the table ---- */
 
@@ -116,17 +120,51 @@ struct mrt__file *mrt__file_of(struct mrt__files *files, int handle)
 
 /* ---- register ---- */
 
+static int examine_nvme(struct mrt__sched *s, struct mrt__file *f, int fd)
+{
+	char why[WHY_BYTES] = "";
+	int err;
+
+	if (!(s->polled_opts.flags & MRT__RING_OPT_BIG)) {
+		mrt__sched_log(s, MRT_LOG_ERROR, "fd %d: MRT_FILE_PASSTHROUGH needs a runtime that was created with "
+						 "MRT_RUNTIME_NVME", fd);
+		return -EOPNOTSUPP;
+	}
+	f->nvme = malloc(sizeof(*f->nvme));
+	if (!f->nvme)
+		return -ENOMEM;
+	err = mrt__nvme_identify(fd, f->nvme, why, sizeof(why));
+	if (why[0])
+		mrt__sched_log(s, err ? MRT_LOG_ERROR : MRT_LOG_WARN, "fd %d: %s", fd, why);
+	if (err) {
+		free(f->nvme);
+		f->nvme = NULL;
+	}
+	return err;
+}
+
 /* What a descriptor must be, and what it gets. @return 0 or -errno */
 static int examine(struct mrt__sched *s, struct mrt__file *f, int fd, unsigned flags)
 {
-	(void)s;
+	bool hybrid = s->polled_opts.flags & MRT__RING_OPT_HYBRID;
+	char why[WHY_BYTES] = "";
+	int err;
+
 	f->asked = flags;
 	f->flags = flags;
-	f->nvme = NULL;
-	f->why[0] = '\0';
-	/* relaxed: published with the handle */
-	atomic_store_explicit(&f->unpollable, false, memory_order_relaxed);
-	f->fd = fd;
+	if (flags & MRT_FILE_PASSTHROUGH) {
+		err = examine_nvme(s, f, fd);
+		if (err)
+			return err;
+	}
+	if (!(flags & MRT_FILE_POLLED))
+		return 0;
+	err = mrt__rung_poll_trial(fd, f->nvme, hybrid, &f->hybrid, why, sizeof(why));
+	if (err) {
+		f->flags &= ~MRT_FILE_POLLED;
+		mrt__sched_log(s, MRT_LOG_WARN, "fd %d is registered without polling: %s", fd, why);
+	}
+	(void)snprintf(f->why, sizeof(f->why), "%s", why); /* cut to fit */
 	return 0;
 }
 
@@ -145,6 +183,7 @@ static int publish(struct mrt__files *files, const struct mrt__file *found)
 	f->flags = found->flags;
 	f->asked = found->asked;
 	f->nvme = found->nvme;
+	f->hybrid = found->hybrid;
 	memcpy(f->why, found->why, sizeof(f->why));
 	/* relaxed: published with the handle */
 	atomic_store_explicit(&f->unpollable, false, memory_order_relaxed);
@@ -204,8 +243,13 @@ static void table_set(struct mrt__worker *w, struct mrt__file_use *u, unsigned s
 {
 	unsigned max = w->sched->files->max;
 
-	if (mrt__ring_file_set(w->ring, max, slot, u->fd) == 0)
+	int err = mrt__ring_file_set(w->ring, max, slot, u->fd);
+
+	if (err == 0)
 		u->ready |= MRT__FILE_ON_MAIN;
+	else
+		/* relaxed: for the report */
+		atomic_store_explicit(&w->sched->files->table_error, err, memory_order_relaxed);
 	if (u->flags & MRT_FILE_POLLED && mrt__ring_file_set(w->polled, max, slot, u->fd) == 0)
 		u->ready |= MRT__FILE_ON_POLLED;
 }
@@ -453,4 +497,72 @@ struct mrt_op *mrt__file_end(struct mrt_op *pub, unsigned kind, int handle)
 struct mrt_op *mrt_file_unregister(struct mrt_op *op, int file)
 {
 	return mrt__file_end(op, MRT__OP_UNREGISTER, file);
+}
+
+/* ---- which rung ---- */
+
+static int look_at(struct mrt__sched *s, int fd, struct mrt__rung_facts *facts, char *why)
+{
+	struct mrt__file *f = NULL;
+	int ret, err;
+
+	pthread_mutex_lock(&s->files->lock); /* no close takes the descriptor away meanwhile */
+	if (mrt__is_handle(fd)) {
+		f = mrt__file_of(s->files, fd);
+		if (!f) {
+			pthread_mutex_unlock(&s->files->lock);
+			return -EBADF;
+		}
+		/* relaxed: a report */
+		err = atomic_load_explicit(&s->files->table_error, memory_order_relaxed);
+		facts->handle = true;
+		facts->fixed_file = err == 0;
+		facts->polled_asked = f->asked & MRT_FILE_POLLED;
+		facts->polled = f->flags & MRT_FILE_POLLED && !atomic_load_explicit(&f->unpollable, memory_order_relaxed);
+		facts->hybrid_asked = s->polled_opts.flags & MRT__RING_OPT_HYBRID;
+		facts->hybrid = facts->polled && f->hybrid;
+		facts->passthrough = f->nvme != NULL;
+		memcpy(why, f->why, MRT__FILE_WHY_BYTES);
+		fd = f->fd;
+	}
+	ret = mrt__rung_look(fd, f ? f->nvme : NULL, &facts->dev);
+	pthread_mutex_unlock(&s->files->lock);
+	return ret;
+}
+
+/* Would a read into `buf` use a fixed buffer? @param why  [MRT__FILE_WHY_BYTES] */
+static bool look_at_buffer(struct mrt_runtime *rt, const struct mrt__sched *s, const void *buf, char *why, size_t why_bytes)
+{
+	struct mrt_arena_report arena;
+
+	if (mrt_arena_report(rt, &arena))
+		return false;
+	if (!buf && (arena.mapped_bytes == 0 || arena.registered_bytes > 0))
+		return true; /* what is mapped first is registered first */
+	if (buf && mrt__arena_look(s->arena, (uintptr_t)buf, 1) == MRT__ARENA_FIXED)
+		return true;
+	if (!buf || mrt__arena_look(s->arena, (uintptr_t)buf, 1) == MRT__ARENA_PLAIN)
+		(void)snprintf(why, why_bytes, "%s", arena.text); /* cut to fit */
+	return false;
+}
+
+int mrt_file_report(struct mrt_runtime *rt, int fd, const void *buf, struct mrt_rung_report *ret_report)
+{
+	struct mrt__sched *s = (struct mrt__sched *)(void *)(rt ? rt : mrt_runtime_self());
+	char polled_why[MRT__FILE_WHY_BYTES] = "", buffer_why[sizeof(((struct mrt_arena_report *)0)->text)] = "";
+	struct mrt__rung_facts facts = { .polled_why = polled_why, .buffer_why = buffer_why };
+	int ret;
+
+	if (mrt__sched_is_forked())
+		return -ECHILD;
+	if (!s || !ret_report)
+		return -EINVAL;
+	ret = look_at(s, fd, &facts, polled_why);
+	if (ret)
+		return ret;
+	facts.fixed_buffer = look_at_buffer(rt ? rt : mrt_runtime_self(), s, buf, buffer_why, sizeof(buffer_why));
+	if (facts.handle && !facts.fixed_file)
+		facts.file_why = strerrordesc_np(-atomic_load_explicit(&s->files->table_error, memory_order_relaxed));
+	mrt__rung_report(&facts, ret_report);
+	return 0;
 }

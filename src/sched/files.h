@@ -57,6 +57,7 @@ struct mrt__file {
 	uint32_t flags;                 /* MRT_FILE_* as granted */
 	uint32_t asked;                 /* ... as asked for */
 	struct mrt__nvme_ns *nvme;      /* passthrough; the file's */
+	bool hybrid;                    /* polled, and the kernel sleeps before it polls */
 	atomic_bool unpollable;         /* its polled ops were refused while running */
 	char why[MRT__FILE_WHY_BYTES];  /* why it is not polled */
 
@@ -79,6 +80,7 @@ struct mrt__files {
 	struct mrt__file *free_head, *free_tail;
 	struct mrt__file *closing;
 	bool closed;                    /* the runtime is: no more registering */
+	atomic_int table_error;         /* a ring took no file into its table, -errno; 0: none refused */
 	/* [FILES.version.pub] raised under the lock by each close; workers compare in each turn */
 	mrt__cache_aligned atomic_uint version;
 };

@@ -24,12 +24,14 @@
 #include "base/clock.h"
 #include "sched/arena.h"
 #include "sched/files.h"
+#include "sched/nvme.h"
 #include "sched/op_run.h"
 #include "sched/sched.h"
 #include "sched/task.h"
 #include "sched/worker.h"
 
 #define STATX_BYTES 256 /* struct statx, since 4.11 */
+#define RANGES_MAX 3u   /* of outputs_of() */
 #define NO_FIXED UINT16_MAX /* buf_index of an op whose file refused the fixed-buffer opcode */
 
 #if MRT_VALGRIND
@@ -201,8 +203,8 @@ static void enqueue_unstaged(struct mrt__worker *w, struct mrt__op *op)
  * what waits in the queue holds nothing: a file may be closed and a block freed under it, and then it is refused.
  */
 
-/* Memory that the kernel writes besides io.addr, io.len. */
-static unsigned outputs_of(const struct mrt__op *op, struct iovec out[2])
+/* Memory that the kernel reads or writes besides io.addr, io.len. */
+static unsigned outputs_of(const struct mrt__op *op, struct iovec out[RANGES_MAX])
 {
 	unsigned nr = 0;
 
@@ -213,11 +215,18 @@ static unsigned outputs_of(const struct mrt__op *op, struct iovec out[2])
 		out[nr++] = (struct iovec){ (void *)(uintptr_t)op->io.addr, 1 };
 		out[nr++] = (struct iovec){ (void *)(uintptr_t)op->io.off, sizeof(socklen_t) };
 	}
+	if (op->kind == MRT__OP_NVME_CMD) {
+		struct mrt_nvme_cmd *cmd = (struct mrt_nvme_cmd *)(uintptr_t)op->io.addr;
+
+		out[nr++] = (struct iovec){ cmd->data, cmd->data_bytes };
+		out[nr++] = (struct iovec){ cmd->metadata, cmd->metadata_bytes };
+		out[nr++] = (struct iovec){ cmd, sizeof(*cmd) };
+	}
 	return nr;
 }
 
 /* An op's buffers beyond the one of BUF: the array of IOV, or what OUT stands for, in `out`. */
-static const struct iovec *ranges_of(const struct mrt__op *op, struct iovec out[2], unsigned *ret_nr)
+static const struct iovec *ranges_of(const struct mrt__op *op, struct iovec out[RANGES_MAX], unsigned *ret_nr)
 {
 	if (op->flags & MRT__OPF_IOV) {
 		*ret_nr = op->io.len;
@@ -229,7 +238,7 @@ static const struct iovec *ranges_of(const struct mrt__op *op, struct iovec out[
 
 static __attribute__((noinline)) bool ranges_touch_arena(const struct mrt__worker *w, const struct mrt__op *op)
 {
-	struct iovec out[2];
+	struct iovec out[RANGES_MAX];
 	const struct iovec *ranges;
 	unsigned nr, i;
 
@@ -263,6 +272,7 @@ struct staging {
 	struct mrt__ring_args args;
 	struct mrt__ring *ring;
 	struct mrt__arena_view *view;   /* the ring's */
+	const struct mrt__nvme_ns *ns;  /* passthrough */
 	int32_t extra_fd;
 };
 
@@ -272,7 +282,7 @@ static __attribute__((noinline)) bool hold_ranges(struct mrt__worker *w, struct 
 	uint16_t index = 0, first = 0;
 	unsigned nr, i, how, fixed = 0;
 	const struct iovec *ranges;
-	struct iovec out[2];
+	struct iovec out[RANGES_MAX];
 
 	ranges = ranges_of(op, out, &nr);
 	for (i = 0; i < nr; i++) {
@@ -285,7 +295,13 @@ static __attribute__((noinline)) bool hold_ranges(struct mrt__worker *w, struct 
 			release_ranges(w, ranges, i);
 			return false;
 		}
-		if (how == MRT__ARENA_FIXED && (fixed == 0 || index == first)) {
+		if (how != MRT__ARENA_FIXED)
+			continue;
+		if (op->kind == MRT__OP_NVME_CMD && i == 0) {
+			st->args.op_flags = MRT__RING_CMD_FIXED;
+			st->args.buf_index = index;
+		}
+		if (fixed == 0 || index == first) {
 			first = index;
 			fixed++;
 		}
@@ -381,6 +397,8 @@ static inline int hold_files(struct mrt__worker *w, struct mrt__op *op, struct s
 		st->ring = w->polled;
 		st->view = &w->polled_arena;
 	}
+	if (mrt__unlikely(u->flags & MRT_FILE_PASSTHROUGH))
+		st->ns = w->sched->files->slots[mrt__handle_slot(op->io.fd)].nvme;
 	if (mrt__likely(u->ready & on && !(op->flags & MRT__OPF_DIRFD))) {
 		st->args.fd = (int32_t)mrt__handle_slot(op->io.fd);
 		st->args.sqe_flags |= MRT__RING_SQE_FIXED_FILE;
@@ -402,7 +420,7 @@ static void release_held(struct mrt__worker *w, struct mrt__op *op)
 		if (mrt__arena_has(&w->arena, (const void *)(uintptr_t)op->io.addr))
 			mrt__arena_release(&w->arena, op->io.addr);
 	} else if (mrt__unlikely(op->flags & (MRT__OPF_IOV | MRT__OPF_OUT))) {
-		struct iovec out[2];
+		struct iovec out[RANGES_MAX];
 		unsigned nr;
 		const struct iovec *ranges = ranges_of(op, out, &nr);
 
@@ -422,6 +440,7 @@ static int hold(struct mrt__worker *w, struct mrt__op *op, struct staging *st)
 	st->args = op->io;
 	st->ring = w->ring;
 	st->view = &w->arena;
+	st->ns = NULL;
 	st->extra_fd = extra_fd(op);
 	if (op->flags & MRT__OPF_FILE) {
 		err = hold_files(w, op, st);
@@ -450,19 +469,45 @@ err_file:
 
 /* ---- staging ---- */
 
+/* What staging comes to. Zero and negative: it is over without the kernel, and this is the op's, or this step's, result. */
 enum {
-	STAGED = 0,
-	NO_ROOM = 1,            /* no credit, or no SQE. Negative: refused, the op's result */
+	STAGED = 1,
+	NO_ROOM = 2,            /* no credit, or no SQE */
 };
+
+/* Build and stage an NVMe command. @return as try_stage() */
+static __attribute__((noinline)) int stage_command(struct mrt__worker *w, struct mrt__op *op, struct staging *st)
+{
+	unsigned char cmd[MRT__RING_CMD_BYTES];
+	int32_t ret = mrt__nvme_stage_build(op, st->ns, &st->args, cmd);
+
+	if (ret != MRT__NVME_STAGE) {
+		release_held(w, op);
+		return ret;
+	}
+	if (!mrt__ring_stage_cmd(st->ring, &st->args, cmd, op)) {
+		mrt__stat_add(&w->stats->sq_fulls, 1);
+		(void)mrt__ring_flush(st->ring); /* as below */
+		if (!mrt__ring_stage_cmd(st->ring, &st->args, cmd, op)) {
+			release_held(w, op);
+			return NO_ROOM;
+		}
+	}
+	return STAGED;
+}
 
 static int stage_held(struct mrt__worker *w, struct mrt__op *op)
 {
 	struct staging st;
-	int err = hold(w, op, &st);
+	int err = hold(w, op, &st), ret;
 
 	if (mrt__unlikely(err))
 		return err;
-	if (mrt__unlikely(!mrt__ring_stage(st.ring, &st.args, st.extra_fd, op))) {
+	if (mrt__unlikely(st.ns != NULL)) {
+		ret = stage_command(w, op, &st);
+		if (ret != STAGED)
+			return ret;
+	} else if (mrt__unlikely(!mrt__ring_stage(st.ring, &st.args, st.extra_fd, op))) {
 		mrt__stat_add(&w->stats->sq_fulls, 1);
 		(void)mrt__ring_flush(st.ring); /* as below */
 		if (!mrt__ring_stage(st.ring, &st.args, st.extra_fd, op)) {
@@ -546,15 +591,22 @@ void mrt__op_submit_close(struct mrt__worker *w, struct mrt__op *op, int fd)
 		enqueue_unstaged(w, op);
 }
 
-/* An op that had its turn before is refused now: its file was closed, or its buffer freed. */
-static void finish_refused(struct mrt__op *op, int err)
+/*
+ * An op that had its turn before is over without the kernel: its file was closed, its buffer freed, or there is nothing
+ * left to read.
+ */
+static void finish_unstaged(struct mrt__op *op, int ret)
 {
-	int64_t raw = err == -EBADF ? -ECANCELED : err; /* the file's close cancels what is on it */
+	int64_t raw = ret == -EBADF ? -ECANCELED : ret; /* the file's close cancels what is on it */
 
-	op->rflags |= MRT__OPR_TERMINAL | MRT__OPR_STOPPED;
+	op->rflags |= MRT__OPR_TERMINAL;
+	if (raw == -ECANCELED)
+		op->rflags |= MRT__OPR_STOPPED;
 	if (op->flags & MRT__OPF_ALL && op->raw > 0) {
-		op->rflags |= MRT__OPR_PARTIAL;
-		op->io.len = (uint32_t)-raw;
+		if (raw < 0) {
+			op->rflags |= MRT__OPR_PARTIAL;
+			op->io.len = (uint32_t)-raw;
+		}
 		raw = op->raw;
 	}
 	mrt__op_finish(op, raw);
@@ -576,8 +628,8 @@ void mrt__worker_resubmit(struct mrt__worker *w)
 		if (!next)
 			w->queued_tail = NULL;
 		mrt__stat_set(&w->stats->queued, --w->queued_nr);
-		if (ret < 0)
-			finish_refused(op, ret);
+		if (ret <= 0)
+			finish_unstaged(op, ret);
 	}
 }
 
@@ -598,7 +650,7 @@ static bool unqueue(struct mrt__worker *w, struct mrt__op *op)
 	return true;
 }
 
-/* Stage an op's next step, or queue it; it keeps its place in the task's list. @return false: refused, and finished */
+/* Stage an op's next step, or queue it; it keeps its place in the task's list. @return false: it was over, and is finished */
 static bool restage(struct mrt__worker *w, struct mrt__op *op)
 {
 	int ret = try_stage(w, op);
@@ -606,9 +658,9 @@ static bool restage(struct mrt__worker *w, struct mrt__op *op)
 	mrt__stat_add(&w->stats->retries, 1);
 	if (ret == NO_ROOM)
 		enqueue_unstaged(w, op);
-	else if (ret < 0)
-		finish_refused(op, ret);
-	return ret >= 0;
+	else if (ret <= 0)
+		finish_unstaged(op, ret);
+	return ret > 0;
 }
 
 /* An _all or _exact form moved `res` bytes: is there more to do? */
@@ -644,7 +696,7 @@ static bool lower_rung(struct mrt__worker *w, struct mrt__op *op, bool polled)
 /* Errors that are the runtime's to deal with, not the task's. @return true: it is to be staged again */
 static bool may_retry(struct mrt__worker *w, struct mrt__op *op, int32_t res, bool polled)
 {
-	if (op->rflags & MRT__OPR_STOPPED)
+	if (op->rflags & MRT__OPR_STOPPED || mrt__nvme_has_status(op))
 		return false;
 	if (res == -EOPNOTSUPP)
 		return lower_rung(w, op, polled);
@@ -667,10 +719,15 @@ static bool may_retry(struct mrt__worker *w, struct mrt__op *op, int32_t res, bo
 	return true;
 }
 
+static inline bool is_passthrough(const struct mrt__worker *w, int handle)
+{
+	return w->file_use[mrt__handle_slot(handle)].flags & MRT_FILE_PASSTHROUGH;
+}
+
 bool mrt__op_step(struct mrt__worker *w, struct mrt__op *op, int32_t res)
 {
 	bool polled = op->rflags & MRT__OPR_POLLED;
-	int64_t raw = res;
+	int64_t raw;
 
 	mrt__assert(op->state == MRT__OP_INFLIGHT && !(op->rflags & MRT__OPR_TERMINAL));
 	w->inflight--;
@@ -679,8 +736,12 @@ bool mrt__op_step(struct mrt__worker *w, struct mrt__op *op, int32_t res)
 		w->polled_inflight--;
 		op->rflags &= (uint8_t)~MRT__OPR_POLLED;
 	}
-	if (op->rflags & MRT__OPR_HELD)
+	if (op->rflags & MRT__OPR_HELD) {
+		if (op->flags & MRT__OPF_FILE && mrt__unlikely(is_passthrough(w, op->io.fd)))
+			res = mrt__nvme_end(op, res, w->extra);
 		release_held(w, op);
+	}
+	raw = res;
 	mark_written(op, res);
 	if (mrt__unlikely(res < 0)) {
 		if (may_retry(w, op, res, polled))

@@ -56,6 +56,7 @@ int mrt__worker_create(const struct mrt__worker_opts *opts, struct mrt__worker *
 	w->event_interval = w->event_left = opts->sched->event_interval;
 	w->credits = opts->cq_entries - (opts->cq_entries >> CREDIT_RESERVE_SHIFT);
 	mrt__rand_init(&w->rand, opts->seed);
+	w->big = opts->sched->polled_opts.flags & MRT__RING_OPT_BIG;
 	w->file_mask = opts->sched->files->max - 1;
 	w->file_use = calloc(opts->sched->files->max, sizeof(*w->file_use));
 	if (!w->file_use || mrt__arena_view_init(&w->arena, opts->sched->arena, NULL)) {
@@ -116,12 +117,10 @@ int mrt__worker_drain(struct mrt__worker *w)
 		err = mrt__ring_drain(w->polled);
 		if (err)
 			return err;
-		mrt__ring_buffers_drop(w->polled);
 		mrt__arena_view_fini(&w->polled_arena);
 		mrt__ring_destroy(w->polled);
 		w->polled = NULL;
 	}
-	mrt__ring_buffers_drop(w->ring);
 	return mrt__ring_drain(w->ring);
 }
 
@@ -369,6 +368,8 @@ static unsigned reap(struct mrt__worker *w, struct mrt__ring *ring, unsigned roo
 		for (i = 0; i < nr; i++) {
 			if (i + PREFETCH_AHEAD < nr)
 				prefetch_task(done[i + PREFETCH_AHEAD].user);
+			if (mrt__unlikely(w->big))
+				w->extra = mrt__ring_extra(ring, i);
 			used += mrt__op_step(w, done[i].user, done[i].res);
 		}
 	} while (nr > 0 && used < room);

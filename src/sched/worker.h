@@ -69,6 +69,8 @@ struct mrt__worker {
 	struct mrt__ring *polled;       /* made at the first op on a polled file; NULL: none */
 	int polled_error;               /* why there is none, -errno; 0: not tried */
 	struct mrt__arena_view polled_arena;
+	bool big;                       /* rings with 32-byte CQEs */
+	uint64_t extra;                 /* ... the second result of the completion that is being dealt with */
 
 	struct mrt__heap heap;
 	struct mrt__runq runq;          /* owner and thieves */
