@@ -255,6 +255,21 @@ START_TEST(vectors_and_writes_may_lie_in_a_slot_too)
 }
 END_TEST
 
+/* A kernel that has READV_FIXED (6.15) has what came before it (6.13). */
+START_TEST(a_new_kernel_clones_and_grows)
+{
+	struct mrt__ring *ring = make_ring(8, 16, 0);
+	struct mrt__ring_donor *donor = make_donor();
+
+	if (mrt__ring_has_opcode(ring, MRT__OPCODE_READV_FIXED)) {
+		ck_assert_ptr_nonnull(donor);
+		ck_assert(mrt__ring_donor_can_grow(donor));
+	}
+	mrt__ring_donor_destroy(donor);
+	mrt__ring_destroy(ring);
+}
+END_TEST
+
 START_TEST(donors_leave_no_descriptor_behind)
 {
 	struct mrt__ring_donor *donor;
@@ -466,6 +481,7 @@ static int exceed_nofile(void)
 	struct mrt__ring *ring = make_enabled(8, 16, 0);
 
 	CHILD_ASSERT(setrlimit(RLIMIT_NOFILE, &limit) == 0);
+	CHILD_ASSERT(mrt__ring_file_set(ring, 65, 0, -1) == 0); /* empty without a table, too */
 	CHILD_ASSERT(mrt__ring_file_set(ring, 65, 0, 0) == -EMFILE);
 	CHILD_ASSERT(mrt__ring_file_set(ring, 64, 0, 0) == 0);
 	CHILD_ASSERT(getrlimit(RLIMIT_NOFILE, &after) == 0 && after.rlim_cur == 64);
@@ -548,6 +564,7 @@ static Suite *regs_suite(void)
 	tcase_add_loop_test(buffers, a_ring_without_a_donor_has_slots_of_its_own, 0, 3);
 	tcase_add_test(buffers, a_registration_that_fails_leaves_the_table_as_it_was);
 	tcase_add_test(buffers, vectors_and_writes_may_lie_in_a_slot_too);
+	tcase_add_test(buffers, a_new_kernel_clones_and_grows);
 	tcase_add_test(buffers, donors_leave_no_descriptor_behind);
 	tcase_add_test(buffers, a_child_that_abandons_a_donor_leaves_the_parents_alone);
 	suite_add_tcase(s, buffers);
