@@ -8,6 +8,7 @@
 #include <martlet/export.h>
 #include <martlet/file.h>
 #include <martlet/net.h>
+#include <martlet/nvme.h>
 #include <martlet/op.h>
 #include <martlet/runtime.h>
 #include <martlet/scope.h>

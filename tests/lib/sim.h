@@ -22,6 +22,8 @@
 
 #define SIM_WORKERS_MAX 4u
 #define SIM_NEVER UINT64_MAX
+#define SIM_FILES_MAX 8u                /* few, so that slots are used again */
+#define SIM_ARENA_BYTES (UINT64_C(8) << 20)
 
 /* ---- chance ---- */
 
