@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The arena: memory that every ring of a runtime may use by buffer index. See arena.c for how it is made.
+ * The arena: memory that every ring of a runtime may use by buffer index. See arena_region.c for how it is made.
  *
  * Each ring has a view of it, which an op asks before it is staged: is this memory ours, is it live, which index has it
  * here. Three tables answer:
