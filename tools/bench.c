@@ -32,7 +32,7 @@ static atomic_int stop;
 
 struct bench {
 	struct bench_opts o;
-	struct target t;
+	struct targets ts;
 	struct verify v;
 	bool verifying;
 	FILE *people;           /* text: standard output, or standard error beside JSON */
@@ -88,7 +88,7 @@ static int run_once(struct bench *b, const struct engine *e, unsigned round, boo
 	char label[48];
 	int rc;
 
-	rc = run_init(&r, &b->o, &b->t, e, b->verifying ? &b->v : NULL, read_back);
+	rc = run_init(&r, &b->o, &b->ts, e, b->verifying ? &b->v : NULL, read_back);
 	if (rc) {
 		fprintf(stderr, "martlet bench: %s: setting up: %s\n", e->name, strerror(-rc));
 		return rc;
@@ -144,7 +144,7 @@ static bool wants_pre_read(const struct bench *b)
 		return false;
 	if (b->o.pre_read == OPTS_YES)
 		return true;
-	return b->o.reads && b->t.len <= sys_memory_bytes() / 2;
+	return b->o.reads && b->ts.len <= sys_memory_bytes() / 2;
 }
 
 static int pre_read(struct bench *b)
@@ -154,7 +154,7 @@ static int pre_read(struct bench *b)
 	if (!wants_pre_read(b))
 		return 0;
 	fprintf(stderr, "reading the region into the page cache first (--pre_read=0 leaves that out)\n");
-	rc = target_pre_read(&b->t, &stop);
+	rc = targets_pre_read(&b->ts, &stop);
 	if (rc && rc != -EINTR)
 		fprintf(stderr, "martlet bench: pre-read: %s\n", strerror(-rc));
 	return rc;
@@ -169,14 +169,14 @@ static void report_people(struct bench *b)
 		return;
 	}
 	for (unsigned i = 0; i < b->c.results_nr; i++)
-		report_run(b->people, &b->o, &b->c.results[i],
+		report_run(b->people, &b->o, &b->ts, &b->c.results[i],
 			   b->verifying && i == b->c.results_nr - 1 ? &b->v : NULL);
 }
 
 static int report(struct bench *b)
 {
 	struct json_in in = {
-		.o = &b->o, .t = &b->t, .results = b->c.results, .results_nr = b->c.results_nr,
+		.o = &b->o, .targets = &b->ts, .results = b->c.results, .results_nr = b->c.results_nr,
 		.compare = b->o.compare_rounds ? &b->c : NULL, .verify = b->verifying ? &b->v : NULL,
 		.exit_code = b->exit_code,
 	};
@@ -218,7 +218,7 @@ static int allocate(struct bench *b)
 	if (!b->o.verify)
 		return 0;
 	b->verifying = true;
-	return verify_init(&b->v, &b->o, b->t.len / b->o.bs, stderr);
+	return verify_init(&b->v, &b->o, b->ts.len / b->o.bs, stderr);
 }
 
 static void release(struct bench *b)
@@ -230,7 +230,7 @@ static void release(struct bench *b)
 		verify_fini(&b->v);
 	if (b->out && b->out != stdout)
 		(void)fclose(b->out); /* flushed and checked in report() */
-	target_close(&b->t);
+	targets_close(&b->ts);
 }
 
 static int measure(struct bench *b)
@@ -241,8 +241,8 @@ static int measure(struct bench *b)
 		fprintf(stderr, "martlet bench: %s\n", strerror(-rc));
 		return EXIT_FAILURE;
 	}
-	report_head(b->people, &b->o, &b->t);
-	target_warn(&b->t, &b->o, stderr);
+	report_head(b->people, &b->o, &b->ts);
+	targets_warn(&b->ts, &b->o, stderr);
 	rc = pre_read(b);
 	if (rc == -EINTR || is_stopped())
 		return EXIT_INTERRUPTED;
@@ -271,11 +271,10 @@ int bench_main(int argc, char **argv)
 	}
 	if (sched_getaffinity(0, sizeof(b.o.cpus), &b.o.cpus))
 		return EXIT_FAILURE;
-	b.t.fd = -1;
 	catch_signals();
 	if (open_output(&b))
 		return EXIT_USAGE;
-	rc = target_open(&b.t, &b.o, &stop, stderr);
+	rc = targets_open(&b.ts, &b.o, &stop, stderr);
 	if (rc == 0)
 		rc = measure(&b);
 	else

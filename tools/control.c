@@ -243,6 +243,15 @@ static void sum_cpu(const struct watch *w)
 	res->disk_reads_512 = (uint64_t)(e->usage.ru_inblock - b->usage.ru_inblock);
 }
 
+static void sum_target(struct target_result *to, const struct target_count *c)
+{
+	for (unsigned d = 0; d < DIRS_NR; d++) {
+		to->ios[d] += c->ios[d];
+		to->short_ios[d] += c->short_ios[d];
+		to->failed[d] += c->failed[d];
+	}
+}
+
 static void sum_lane(struct result *res, const struct lane *l, uint64_t *last_end)
 {
 	for (unsigned d = 0; d < DIRS_NR; d++) {
@@ -266,6 +275,8 @@ static void sum_lane(struct result *res, const struct lane *l, uint64_t *last_en
 		res->depth[i] += l->depth[i];
 	for (unsigned i = 0; i < JOB_ERRNOS_NR; i++)
 		res->errnos[i] += l->errnos[i];
+	for (unsigned i = 0; i < res->targets_nr; i++)
+		sum_target(&res->targets[i], &l->per_target[i]);
 	if (l->last_end_ns > *last_end)
 		*last_end = l->last_end_ns;
 }
@@ -343,6 +354,12 @@ int control_run(struct run *r, const struct engine *e, const struct control_view
 	int rc;
 
 	init_result(ret, e, r->pick == PICK_VERIFY);
+	if (r->targets_nr > 1) {
+		ret->targets = calloc(r->targets_nr, sizeof(*ret->targets));
+		if (!ret->targets)
+			return -ENOMEM;
+		ret->targets_nr = r->targets_nr;
+	}
 	rc = e->start(r);
 	if (rc)
 		return rc;

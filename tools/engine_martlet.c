@@ -47,9 +47,9 @@ static struct mrt_op *start_io(struct io_frame *f)
 	struct slot *s = f->slot;
 
 	if (s->is_write)
-		(void)mrt_write(&f->op, s->job->fd, s->buf, s->len, (int64_t)s->off);
+		(void)mrt_write(&f->op, slot_fd(s), s->buf, s->len, (int64_t)s->off);
 	else
-		(void)mrt_read(&f->op, s->job->fd, s->buf, s->len, (int64_t)s->off);
+		(void)mrt_read(&f->op, slot_fd(s), s->buf, s->len, (int64_t)s->off);
 	slot_staged(s);
 	return &f->op;
 }

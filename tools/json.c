@@ -227,8 +227,35 @@ static void add_series(json *m, const struct result *r)
 	add(m, "series", s);
 }
 
-static void add_engine(json *job, const struct bench_opts *o, const struct result *r)
+static void add_target_counts(json *m, const struct targets *ts, const struct result *r)
 {
+	static const char *const names[DIRS_NR] = { "read", "write" };
+	json *list;
+
+	if (!r->targets_nr)
+		return;
+	list = json_object_new_array();
+	for (unsigned i = 0; i < r->targets_nr; i++) {
+		const struct target_result *tr = &r->targets[i];
+		json *k = json_object_new_object();
+
+		add_text(k, "path", ts->t[i].path);
+		for (unsigned d = 0; d < DIRS_NR; d++) {
+			json *j = add_object(k, names[d]);
+
+			add_u64(j, "total_ios", tr->ios[d]);
+			add_u64(j, "short_ios", tr->short_ios[d]);
+			add_u64(j, "drop_ios", tr->failed[d]);
+			add_double(j, "iops", r->runtime_ns ? (double)tr->ios[d] * 1e9 / (double)r->runtime_ns : 0);
+		}
+		(void)json_object_array_add(list, k); /* see the top */
+	}
+	add(m, "targets", list);
+}
+
+static void add_engine(json *job, const struct json_in *in, const struct result *r)
+{
+	const struct bench_opts *o = in->o;
 	json *m = add_object(job, "martlet");
 
 	add_text(m, "engine", r->engine);
@@ -251,6 +278,7 @@ static void add_engine(json *job, const struct bench_opts *o, const struct resul
 		add_double(m, r->note.extra[i].name, r->note.extra[i].value);
 	add_u64(m, "slat_sample", o->slat_sample);
 	add_errors(m, r);
+	add_target_counts(m, in->targets, r);
 	add_pacing(m, o, r);
 	add_series(m, r);
 }
@@ -263,8 +291,9 @@ static void add_job_options(json *job, const struct bench_opts *o)
 		add_text(j, o->given[i].name, o->given[i].value);
 }
 
-static json *new_job(const struct bench_opts *o, const struct result *r)
+static json *new_job(const struct json_in *in, const struct result *r)
 {
+	const struct bench_opts *o = in->o;
 	json *job = json_object_new_object();
 	char name[128];
 
@@ -288,7 +317,7 @@ static json *new_job(const struct bench_opts *o, const struct result *r)
 	add_u64(job, "minf", r->minf);
 	add_depths(job, r);
 	add_distributions(job, r);
-	add_engine(job, o, r);
+	add_engine(job, in, r);
 	return job;
 }
 
@@ -310,9 +339,9 @@ static void add_machine(json *m)
 		add_u64(k, "uptime_s", (uint64_t)now.tv_sec);
 }
 
-static void add_target(json *m, const struct bench_opts *o, const struct target *t)
+static json *new_target(const struct bench_opts *o, const struct target *t)
 {
-	json *k = add_object(m, "target");
+	json *k = json_object_new_object();
 
 	add_text(k, "path", t->path);
 	add_text(k, "type", t->is_block ? "block device" : "file");
@@ -332,6 +361,16 @@ static void add_target(json *m, const struct bench_opts *o, const struct target 
 	add_text(k, "scheduler", t->scheduler);
 	add_u64(k, "nr_requests", t->nr_requests);
 	add_bool(k, "poll_queues", t->io_poll);
+	return k;
+}
+
+static void add_targets(json *m, const struct bench_opts *o, const struct targets *ts)
+{
+	json *list = json_object_new_array();
+
+	for (unsigned i = 0; i < ts->nr; i++)
+		(void)json_object_array_add(list, new_target(o, &ts->t[i])); /* see the top */
+	add(m, "targets", list);
 }
 
 static void add_spread(json *o, const char *key, const struct spread *s)
@@ -409,14 +448,14 @@ static json *new_document(const struct json_in *in)
 	add_text(doc, "martlet version", version);
 	add_times(doc);
 	for (unsigned i = 0; i < in->results_nr; i++)
-		(void)json_object_array_add(jobs, new_job(in->o, &in->results[i])); /* see the top */
+		(void)json_object_array_add(jobs, new_job(in, &in->results[i])); /* see the top */
 	add(doc, "jobs", jobs);
 	m = add_object(doc, "martlet");
 	add_u64(m, "schema_version", SCHEMA_VERSION);
 	add_u64(m, "exit_code", (uint64_t)in->exit_code);
 	add_u64(m, "seed", in->o->seed);
 	add_machine(m);
-	add_target(m, in->o, in->t);
+	add_targets(m, in->o, in->targets);
 	add_verify(m, in->verify);
 	add_compare(m, in->compare);
 	return doc;

@@ -12,7 +12,7 @@
 
 struct json_in {
 	const struct bench_opts *o;
-	const struct target *t;
+	const struct targets *targets;
 	const struct result *results;   /* [results_nr] */
 	unsigned results_nr;
 	const struct compare *compare;  /* NULL: none */

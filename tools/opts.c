@@ -169,9 +169,45 @@ static int set_fixed(struct parse *p, const char *v, bool truth, const char *why
 
 /* --- setters, in the order of the table --- */
 
+const char *opts_target(const struct bench_opts *o, unsigned idx)
+{
+	return o->target_text + o->target_at[idx];
+}
+
+/* fio's list: colons separate, a backslash takes the meaning from the colon or the backslash that follows it. */
 static int set_filename(struct parse *p, const char *v)
 {
-	p->o->filename = v;
+	struct bench_opts *o = p->o;
+	char *to = o->target_text;
+
+	if (strlen(v) >= sizeof(o->target_text))
+		return refuse(p, "more than %u bytes of names", OPTS_TARGET_BYTES - 1);
+	o->filename = v;
+	o->targets_nr = 0;
+	for (;;) {
+		const char *start = to;
+
+		if (o->targets_nr == OPTS_TARGETS_MAX)
+			return refuse(p, "more than %u targets", OPTS_TARGETS_MAX);
+		o->target_at[o->targets_nr++] = (unsigned)(to - o->target_text);
+		for (; *v && *v != ':'; v++) {
+			if (*v == '\\' && (v[1] == ':' || v[1] == '\\'))
+				v++;
+			*to++ = *v;
+		}
+		*to++ = '\0';
+		if (*start == '\0')
+			return refuse(p, "an empty name in '%s'; write \\: for a colon that belongs to a name",
+				      o->filename);
+		if (*v++ == '\0')
+			return 0;
+	}
+}
+
+static int set_service(struct parse *p, const char *v)
+{
+	if (strcmp(v, "roundrobin"))
+		return refuse(p, "'%s': the I/Os of a job always go to its targets in turn, which is roundrobin", v);
 	return 0;
 }
 
@@ -530,8 +566,12 @@ static int set_percentiles(struct parse *p, const char *v)
 }
 
 static const struct option_row rows[] = {
-	{ "filename", required_argument, set_filename, "PATH", "file or block device; PATH alone means the same" },
-	{ "size", required_argument, set_size, "SIZE|N%", "length of the region (default: to the end)" },
+	{ "filename", required_argument, set_filename, "A[:B..]",
+	  "files or block devices; PATH alone means the same; \\: is a colon in a name" },
+	{ "file_service_type", required_argument, set_service, "roundrobin",
+	  "always so: a job's I/Os go to the targets in turn" },
+	{ "size", required_argument, set_size, "SIZE|N%",
+	  "length of the region (default: to the end); SIZE is divided among several targets" },
 	{ "offset", required_argument, set_offset, "SIZE", "where the region starts" },
 	{ "direct", optional_argument, set_direct, "0|1", "O_DIRECT; default 0, through the page cache" },
 	{ "create", optional_argument, set_create, NULL,
@@ -635,7 +675,7 @@ static bool is_fio_option(const char *name)
 		"allow_file_create", "allow_mounted_write", "blockalign", "ba", "bs_unaligned", "bsrange", "bssplit",
 		"buffer_compress_percentage", "buffered", "clat_percentiles", "clocksource", "cmd_type",
 		"cpus_allowed_policy", "directory", "end_fsync", "exec_prerun", "experimental_verify", "fadvise_hint",
-		"fallocate", "fdatasync", "filesize", "file_service_type", "fill_device", "fixedbufs", "force_async",
+		"fallocate", "fdatasync", "filesize", "fill_device", "fixedbufs", "force_async",
 		"fsync", "fsync_on_close", "gtod_reduce", "hipri", "iodepth_batch", "iodepth_batch_complete_max",
 		"iodepth_batch_complete_min", "iodepth_batch_submit", "iodepth_low", "ioscheduler", "iomem", "mem",
 		"lat_percentiles", "latency_target", "latency_window", "lockmem", "log_avg_msec", "loops", "nice",
@@ -732,8 +772,10 @@ static int scan(struct parse *p, int argc, char **argv)
 	for (; optind < argc; optind++) {
 		p->name = "filename";
 		if (p->o->filename)
-			return refuse(p, "one target only: '%s' and '%s'", p->o->filename, argv[optind]);
-		p->o->filename = argv[optind];
+			return refuse(p, "name the targets once, as A:B, not '%s' and '%s'", p->o->filename,
+				      argv[optind]);
+		if (set_filename(p, argv[optind]))
+			return -EINVAL;
 		note_given(p->o, "filename", argv[optind]);
 	}
 	return 0;

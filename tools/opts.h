@@ -14,6 +14,8 @@
 #define OPTS_IODEPTH_MAX 4096u
 #define OPTS_NUMJOBS_MAX 256u
 #define OPTS_COMPARE_ROUNDS 5u
+#define OPTS_TARGETS_MAX 64u
+#define OPTS_TARGET_BYTES 8192u         /* all names of targets */
 
 enum opts_engine { ENGINE_MARTLET, ENGINE_RAW, ENGINE_PSYNC, ENGINES_NR };
 enum opts_dist { DIST_UNIFORM, DIST_ZIPF };
@@ -27,10 +29,13 @@ struct opts_given {
 };
 
 struct bench_opts {
-	/* target */
-	const char *filename;
-	uint64_t size;                  /* bytes; 0: to the end */
-	unsigned size_percent;          /* of the target; 0: use size */
+	/* targets */
+	const char *filename;           /* as given; opts_target() has the names in it */
+	unsigned targets_nr;
+	unsigned target_at[OPTS_TARGETS_MAX];
+	char target_text[OPTS_TARGET_BYTES];    /* by position, not by pointer: this struct is copied */
+	uint64_t size;                  /* bytes, shared by all targets; 0: to the end of each */
+	unsigned size_percent;          /* of each target; 0: use size */
 	uint64_t offset;
 	bool direct, create, keep, allow_write, readonly;
 
@@ -89,6 +94,9 @@ struct bench_opts {
  * @return 0; 1 when help was asked for and printed on standard output; -EINVAL after a message
  */
 int opts_parse(struct bench_opts *o, int argc, char **argv, FILE *err);
+
+/* Name of a target, 0 .. targets_nr - 1. */
+const char *opts_target(const struct bench_opts *o, unsigned idx);
 
 void opts_help(FILE *out);
 

@@ -30,19 +30,23 @@ static void print_mix(FILE *out, const struct bench_opts *o)
 		fprintf(out, ", verify %s", o->verify == VERIFY_CRC32C ? "crc32c" : "pattern");
 }
 
-void report_head(FILE *out, const struct bench_opts *o, const struct target *t)
+void report_head(FILE *out, const struct bench_opts *o, const struct targets *ts)
 {
 	char line[1024];
 
-	target_describe(t, line, sizeof(line));
 	fprintf(out, "%s: %s", o->name, o->rw);
 	print_mix(out, o);
 	fprintf(out, ", bs %" PRIu64 ", depth %u x %u job%s, %s, seed %" PRIu64 "\n", o->bs, o->iodepth, o->numjobs,
 		o->numjobs == 1 ? "" : "s", o->direct ? "O_DIRECT" : "buffered (page cache)", o->seed);
-	fprintf(out, "target %s\n", line);
-	if (o->direct)
-		fprintf(out, "alignment: memory %u, offset and length %u (%s)\n", t->mem_align, t->off_align,
-			t->align_reported ? "reported" : "not reported: logical block size");
+	for (unsigned i = 0; i < ts->nr; i++) {
+		const struct target *t = &ts->t[i];
+
+		target_describe(t, line, sizeof(line));
+		fprintf(out, "target %s\n", line);
+		if (o->direct)
+			fprintf(out, "alignment: memory %u, offset and length %u (%s)\n", t->mem_align, t->off_align,
+				t->align_reported ? "reported" : "not reported: logical block size");
+	}
 }
 
 static double us(uint64_t ns)
@@ -150,7 +154,32 @@ static void print_verify(FILE *out, const struct verify *v)
 	fprintf(out, "verify: %" PRIu64 " blocks checked, %" PRIu64 " bad%s\n", checked, bad, bad ? ": CORRUPTION" : "");
 }
 
-void report_run(FILE *out, const struct bench_opts *o, const struct result *r, const struct verify *v)
+/* Where there are several: which of them got what. */
+static void print_targets(FILE *out, const struct bench_opts *o, const struct targets *ts, const struct result *r)
+{
+	double seconds = (double)r->runtime_ns / 1e9;
+
+	for (unsigned i = 0; i < r->targets_nr; i++) {
+		const struct target_result *tr = &r->targets[i];
+
+		fprintf(out, "target %s:", ts->t[i].path);
+		for (unsigned d = 0; d < DIRS_NR; d++) {
+			double iops = seconds > 0 ? (double)tr->ios[d] / seconds : 0;
+			char text[16];
+
+			if (tr->ios[d])
+				fprintf(out, " %s %" PRIu64 " I/Os, IOPS %s, %.1f MiB/s", dir_names[d], tr->ios[d],
+					report_si(text, iops), iops * (double)o->bs / 0x1p20);
+			if (tr->failed[d] || tr->short_ios[d])
+				fprintf(out, " %ss FAILED %" PRIu64 ", SHORT %" PRIu64, dir_names[d], tr->failed[d],
+					tr->short_ios[d]);
+		}
+		fputc('\n', out);
+	}
+}
+
+void report_run(FILE *out, const struct bench_opts *o, const struct targets *ts, const struct result *r,
+		const struct verify *v)
 {
 	if (r->interrupted)
 		fputs("interrupted: the result so far\n", out);
@@ -160,6 +189,7 @@ void report_run(FILE *out, const struct bench_opts *o, const struct result *r, c
 		if (r->dir[d].ios)
 			print_dir(out, o, r, d);
 	}
+	print_targets(out, o, ts, r);
 	print_rate(out, o, r);
 	print_engine(out, r);
 	print_errors(out, r);

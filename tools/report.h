@@ -11,10 +11,11 @@
 #include "verify.h"
 
 /* What is about to be measured: a few lines. */
-void report_head(FILE *out, const struct bench_opts *o, const struct target *t);
+void report_head(FILE *out, const struct bench_opts *o, const struct targets *ts);
 
 /* One run in full. v: its checks, or NULL. */
-void report_run(FILE *out, const struct bench_opts *o, const struct result *r, const struct verify *v);
+void report_run(FILE *out, const struct bench_opts *o, const struct targets *ts, const struct result *r,
+		const struct verify *v);
 
 /* One line for a round of a comparison. */
 void report_round(FILE *out, const struct result *r);

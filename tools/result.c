@@ -42,6 +42,8 @@ void result_lat_all(const struct result *r, struct hist *ret_lat)
 
 void result_free(struct result *r)
 {
+	free(r->targets);
 	free(r->series);
+	r->targets = NULL;
 	r->series = NULL;
 }

@@ -19,6 +19,12 @@ struct dir_result {
 	unsigned samples;
 };
 
+/* One of several targets. */
+struct target_result {
+	uint64_t ios[DIRS_NR];          /* in the measured window */
+	uint64_t short_ios[DIRS_NR], failed[DIRS_NR];   /* in the whole run */
+};
+
 struct series_point {
 	uint32_t ms;                    /* end of the interval, from the start of the window */
 	uint64_t ios[DIRS_NR];          /* in the interval */
@@ -49,6 +55,8 @@ struct result {
 	uint64_t errnos[JOB_ERRNOS_NR];
 	unsigned iowq_threads;          /* alive at the end of the window */
 	struct engine_note note;
+	struct target_result *targets;  /* [targets_nr], in the order of their names */
+	unsigned targets_nr;            /* 0: there is only one, whose figures are the run's */
 	struct series_point *series;    /* [series_nr], about one a second */
 	unsigned series_nr;
 };

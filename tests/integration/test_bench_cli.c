@@ -162,6 +162,21 @@ static void tear_down(void)
 	ck_assert_int_eq(system(line), 0);
 }
 
+static void flip_byte(const char *name, off_t offset)
+{
+	char path[700];
+	unsigned char c;
+	int fd;
+
+	snprintf(path, sizeof(path), "%s/%s", folder, name);
+	fd = open(path, O_RDWR | O_CLOEXEC);
+	ck_assert_int_ge(fd, 0);
+	ck_assert_int_eq(pread(fd, &c, 1, offset), 1);
+	c ^= 1;
+	ck_assert_int_eq(pwrite(fd, &c, 1, offset), 1);
+	close(fd);
+}
+
 /* --- results --- */
 
 START_TEST(json_has_fio_s_fields_and_they_agree)
@@ -256,6 +271,43 @@ START_TEST(a_comparison_gives_ratios_of_neighbours)
 }
 END_TEST
 
+START_TEST(several_targets_are_served_in_turn)
+{
+	ck_assert_int_eq(run("bench --filename=a:b:c\\\\:d --create --size=6m --rw=randrw --numjobs=2 --number_ios=3000 "
+			     "--engine=%s --output-format=json", engines[_i]), 0);
+	parse_json();
+	ck_assert_uint_eq(json_object_array_length(at("martlet/targets")), 3);
+	ck_assert_str_eq(text("martlet/targets/2/path"), "c:d");
+	ck_assert_double_eq(num("martlet/targets/0/bytes"), 2 << 20);
+	ck_assert_uint_eq(json_object_array_length(at("jobs/0/martlet/targets")), 3);
+	for (unsigned i = 0; i < 3; i++) {
+		char reads[64], writes[64];
+
+		snprintf(reads, sizeof(reads), "jobs/0/martlet/targets/%u/read/total_ios", i);
+		snprintf(writes, sizeof(writes), "jobs/0/martlet/targets/%u/write/total_ios", i);
+		ck_assert_double_eq(num(reads) + num(writes), 2000);
+	}
+	ck_assert_uint_eq(files_left(), 0);
+}
+END_TEST
+
+START_TEST(a_pass_over_several_targets_writes_and_checks_each_block)
+{
+	const char *e = engines[_i];
+
+	ck_assert_int_eq(run("bench a:b --create --keep --size=4m --rw=write --numjobs=2 --verify=crc32c --engine=%s "
+			     "--output-format=json", e), 0);
+	parse_json();
+	ck_assert_double_eq(num("jobs/0/write/total_ios"), 1024);
+	ck_assert_double_eq(num("martlet/verify/blocks_checked"), 1024);
+	ck_assert_double_eq(num("jobs/1/martlet/targets/1/read/total_ios"), 512);
+	flip_byte("b", 700000);
+	ck_assert_int_eq(run("bench b:a --rw=read --verify=crc32c --engine=%s", e), 1);
+	ck_assert_msg(strstr(err, "bad block of b at offset 696320"), "%s", err);
+	ck_assert_ptr_nonnull(strstr(out, "1024 blocks checked, 1 bad"));
+}
+END_TEST
+
 START_TEST(a_table_for_people_is_the_default)
 {
 	ck_assert_int_eq(run("bench f --create --size=4m --runtime=0.2 --percentile_list=50:99.9"), 0);
@@ -278,21 +330,6 @@ START_TEST(output_goes_to_a_file_if_asked)
 END_TEST
 
 /* --- data checks --- */
-
-static void flip_byte(const char *name, off_t offset)
-{
-	char path[700];
-	unsigned char c;
-	int fd;
-
-	snprintf(path, sizeof(path), "%s/%s", folder, name);
-	fd = open(path, O_RDWR | O_CLOEXEC);
-	ck_assert_int_ge(fd, 0);
-	ck_assert_int_eq(pread(fd, &c, 1, offset), 1);
-	c ^= 1;
-	ck_assert_int_eq(pwrite(fd, &c, 1, offset), 1);
-	close(fd);
-}
 
 START_TEST(what_is_written_is_read_back_and_one_flipped_bit_is_found)
 {
@@ -369,9 +406,24 @@ static const struct {
 	{ "f --create --size=1m --direct=1 --bs=1000", "length" },
 	{ "f --create --size=2k --bs=1m", "fewer" },
 	{ "f --create --size=64k --rw=randwrite --verify=crc32c", "twice the depth" },
+	{ "nosuch:other", "--create" },
 	{ "f --fsync=1", "fio has this option" },
 	{ "f --iodepth=zero", "--iodepth" },
 };
+
+START_TEST(one_file_under_two_names_is_refused)
+{
+	ck_assert_int_eq(run("bench f --create --keep --size=1m --number_ios=10"), 0);
+	ck_assert_int_eq(run("bench f:./f --number_ios=10"), 2);
+	ck_assert_msg(strstr(err, "one target"), "%s", err);
+	/* of several, the one that is missing is named, and nothing is measured */
+	ck_assert_int_eq(run("bench f:nosuch --number_ios=10"), 2);
+	ck_assert_msg(strstr(err, "nosuch: "), "%s", err);
+	/* each is checked for safety */
+	ck_assert_int_eq(run("bench f:g --rw=randwrite --number_ios=10"), 2);
+	ck_assert_msg(strstr(err, "--allow-write"), "%s", err);
+}
+END_TEST
 
 START_TEST(what_cannot_be_done_is_refused_in_a_sentence)
 {
@@ -528,12 +580,15 @@ int main(void)
 	tcase_add_loop_test(t, a_mix_keeps_its_share, 0, ENGINES_NR);
 	tcase_add_loop_test(t, an_open_loop_keeps_its_rate_and_reports_pacing_apart, 0, 2 * ENGINES_NR);
 	tcase_add_test(t, a_comparison_gives_ratios_of_neighbours);
+	tcase_add_loop_test(t, several_targets_are_served_in_turn, 0, ENGINES_NR);
+	tcase_add_loop_test(t, a_pass_over_several_targets_writes_and_checks_each_block, 0, ENGINES_NR);
 	tcase_add_test(t, a_table_for_people_is_the_default);
 	tcase_add_test(t, output_goes_to_a_file_if_asked);
 	tcase_add_loop_test(t, what_is_written_is_read_back_and_one_flipped_bit_is_found, 0, ENGINES_NR);
 	tcase_add_loop_test(t, a_checked_mix_of_two_jobs_finds_nothing_wrong, 0, ENGINES_NR);
 	tcase_add_loop_test(t, a_pattern_is_written_and_checked, 0, ENGINES_NR);
 	tcase_add_test(t, an_existing_file_is_not_overwritten_without_the_flag);
+	tcase_add_test(t, one_file_under_two_names_is_refused);
 	tcase_add_loop_test(t, what_cannot_be_done_is_refused_in_a_sentence, 0, NR(refused));
 	tcase_add_loop_test(t, ctrl_c_gives_the_result_so_far_and_leaves_nothing, 0, ENGINES_NR);
 	tcase_add_test(t, the_command_itself_answers);

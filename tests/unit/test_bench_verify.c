@@ -45,9 +45,16 @@ static void tear_down(void)
 
 static bool check(uint64_t offset, uint32_t gen)
 {
-	struct verify_expect want = { offset, gen };
+	struct verify_place want = { .offset = offset, .gen = gen };
 
 	return verify_check(&v, block, &want);
+}
+
+static void fill(uint64_t offset, uint32_t gen)
+{
+	struct verify_place place = { .offset = offset, .gen = gen };
+
+	verify_fill(&v, block, &place);
 }
 
 START_TEST(crc32c_gives_the_known_answers)
@@ -82,7 +89,7 @@ END_TEST
 
 START_TEST(what_was_filled_is_good)
 {
-	verify_fill(&v, block, 8192, 3);
+	fill(8192, 3);
 	ck_assert(check(8192, 3));
 	ck_assert(check(8192, 0));
 	ck_assert_uint_eq(atomic_load(&v.checked), 2);
@@ -93,7 +100,7 @@ END_TEST
 START_TEST(any_flipped_bit_is_found)
 {
 	for (unsigned i = 0; i < BS; i += i < 48 ? 1 : 97) {
-		verify_fill(&v, block, 0, 1);
+		fill(0, 1);
 		block[i] ^= 0x10;
 		ck_assert_msg(!check(0, 1), "byte %u", i);
 	}
@@ -102,7 +109,7 @@ END_TEST
 
 START_TEST(the_first_wrong_byte_is_named)
 {
-	verify_fill(&v, block, 4096, 1);
+	fill(4096, 1);
 	block[1000] ^= 0xff;
 	block[2000] ^= 0xff;
 	ck_assert(!check(4096, 1));
@@ -114,15 +121,33 @@ END_TEST
 
 START_TEST(a_misdirected_write_is_found)
 {
-	verify_fill(&v, block, 4096, 1);
+	fill(4096, 1);
 	ck_assert(!check(8192, 1));
 	ck_assert_msg(strstr(said, "holds the block of offset 4096"), "%s", said);
 }
 END_TEST
 
+START_TEST(a_block_of_another_target_is_found)
+{
+	struct verify_place place = { .offset = 4096, .gen = 1, .target = 1 }, want = place;
+
+	verify_fill(&v, block, &place);
+	ck_assert(verify_check(&v, block, &want));
+	want.target = 0;
+	want.path = "dev-a";
+	ck_assert(!verify_check(&v, block, &want));
+	ck_assert_msg(strstr(said, "bad block of dev-a at offset 4096"), "%s", said);
+	ck_assert_msg(strstr(said, "target 1, not of 0"), "%s", said);
+	/* a later run may name its targets in another order */
+	v.run_id++;
+	want.gen = 0;
+	ck_assert(verify_check(&v, block, &want));
+}
+END_TEST
+
 START_TEST(a_lost_write_is_found)
 {
-	verify_fill(&v, block, 0, 1);
+	fill(0, 1);
 	ck_assert(!check(0, 2));
 	ck_assert_msg(strstr(said, "a write was lost: expected generation 2"), "%s", said);
 	v.run_id++;
@@ -157,7 +182,7 @@ END_TEST
 START_TEST(a_pattern_is_checked_byte_by_byte)
 {
 	v.kind = VERIFY_PATTERN;
-	verify_fill(&v, block, 0, 1);
+	fill(0, 1);
 	ck_assert_uint_eq(block[0], 0xab);
 	ck_assert_uint_eq(block[4], 0xcd);
 	ck_assert(check(0, 0));
@@ -209,6 +234,7 @@ int main(void)
 	tcase_add_test(t, any_flipped_bit_is_found);
 	tcase_add_test(t, the_first_wrong_byte_is_named);
 	tcase_add_test(t, a_misdirected_write_is_found);
+	tcase_add_test(t, a_block_of_another_target_is_found);
 	tcase_add_test(t, a_lost_write_is_found);
 	tcase_add_test(t, foreign_data_is_found);
 	tcase_add_test(t, only_the_first_bad_blocks_are_described_but_all_counted);
