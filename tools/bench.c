@@ -105,7 +105,7 @@ static int run_once(struct bench *b, const struct engine *e, unsigned round, boo
 		fprintf(stderr, "martlet bench: engine %s did not run: %s\n", e->name, strerror(-rc));
 		return rc;
 	}
-	res->round = round;
+	result_set_round(res, round);
 	b->c.results_nr++;
 	judge(b, res);
 	return 0;

@@ -11,9 +11,11 @@
  */
 #include "job.h"
 
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "target.h"
@@ -37,7 +39,7 @@ static void init_lane(struct lane *l, struct run *r, struct target_count *counts
 	l->run = r;
 	l->per_target = counts;
 	l->extras = counts != NULL;
-	l->sample_left = r->slat_sample;
+	l->sample_left = 1;
 	l->lead_ns = JOB_LEAD_NS_START;
 	l->pacing.min = UINT64_MAX;
 	for (unsigned d = 0; d < DIRS_NR; d++)
@@ -261,6 +263,51 @@ void run_ended(struct run *r, unsigned n)
 	(void)pthread_mutex_unlock(&r->lock);
 }
 
+/* --- lanes --- */
+
+struct lane *lane_take(struct run *r)
+{
+	int cpu = sched_getcpu();
+
+	for (unsigned i = 0; i < 2 * r->lanes_nr; i++) {
+		struct lane *l = &r->lanes[i % r->lanes_nr];
+
+		/* first those of this CPU; relaxed: only who was first counts */
+		if ((i >= r->lanes_nr || r->jobs[lane_job(r, i)].cpu == cpu) &&
+		    !atomic_exchange_explicit(&l->taken, true, memory_order_relaxed))
+			return l;
+	}
+	abort();        /* more threads than lanes: no engine has that */
+}
+
+static void take_moment(struct lane *l, struct lane_moment *m, uint64_t now)
+{
+	struct rusage u;
+
+	(void)getrusage(RUSAGE_THREAD, &u); /* cannot fail with these arguments */
+	m->ns = now;
+	m->usr_us = (uint64_t)u.ru_utime.tv_sec * 1000000 + (uint64_t)u.ru_utime.tv_usec;
+	m->sys_us = (uint64_t)u.ru_stime.tv_sec * 1000000 + (uint64_t)u.ru_stime.tv_usec;
+	m->ctx = (uint64_t)(u.ru_nvcsw + u.ru_nivcsw);
+	/* relaxed: this thread's own counters */
+	m->ios = atomic_load_explicit(&l->done[DIR_READ], memory_order_relaxed) +
+		 atomic_load_explicit(&l->done[DIR_WRITE], memory_order_relaxed);
+}
+
+void lane_note_begin(struct lane *l, uint64_t now)
+{
+	if (now < l->run->ramp_end_ns)
+		return;
+	take_moment(l, &l->begin, now);
+	/* relaxed: the controller looks the thread up by it, and reads `begin` after the run */
+	atomic_store_explicit(&l->tid, (int)gettid(), memory_order_relaxed);
+}
+
+void lane_note_end(struct lane *l)
+{
+	take_moment(l, &l->end, clock_ns());
+}
+
 /* --- checked I/Os --- */
 
 /* Number of a slot's block among those of all targets. */
@@ -374,11 +421,13 @@ bool slot_claim(struct slot *s, struct lane *l)
 	s->intended_ns = 0;
 	if (s->retry)
 		return true;
-	if (s->left == 0)
-		return false;
-	s->intended_ns = pace_claim(&s->job->pace);
+	if (s->left)
+		s->intended_ns = pace_claim(&s->job->pace);
 	/* relaxed: see run_stop() */
-	return s->intended_ns < atomic_load_explicit(&r->deadline_ns, memory_order_relaxed);
+	if (s->left && s->intended_ns < atomic_load_explicit(&r->deadline_ns, memory_order_relaxed))
+		return true;
+	lane_note_end(l);
+	return false;
 }
 
 static bool is_stopped(const struct run *r)
@@ -424,14 +473,18 @@ bool slot_next_odd(struct slot *s, struct lane *l, uint64_t now)
 		return true;
 	}
 	/* relaxed: see run_stop() */
-	if (now >= atomic_load_explicit(&r->deadline_ns, memory_order_relaxed) || s->left == 0)
+	if (now >= atomic_load_explicit(&r->deadline_ns, memory_order_relaxed) || s->left == 0) {
+		lane_note_end(l);
 		return false;
+	}
 	s->is_write = slot_pick_write(s, r);
 	slot_turn(s, r);
-	if (!r->verify)
+	if (!r->verify) {
 		s->off = s->part->base + slot_pick(s, r) * r->bs;
-	else if (!prepare_checked(s, r))
+	} else if (!prepare_checked(s, r)) {
+		lane_note_end(l);
 		return false;
+	}
 	s->left--;
 	if (r->verify)
 		now = clock_ns();       /* filling a block is not part of its I/O */

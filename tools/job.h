@@ -88,14 +88,26 @@ struct target_count {
 	uint64_t ios[DIRS_NR], short_ios[DIRS_NR], failed[DIRS_NR];     /* ios: in the measured window */
 };
 
+/* What a lane's thread had used at one moment. */
+struct lane_moment {
+	uint64_t ns;                    /* 0: not taken */
+	uint64_t usr_us, sys_us, ctx;
+	uint64_t ios;                   /* ended well by then */
+};
+
 /* One thread's counters. Written by that thread; `done` is read live by the controller. */
 struct lane {
 	_Alignas(128) struct run *run;
 	_Atomic uint64_t done[DIRS_NR]; /* I/Os ended well, from the very start */
+	_Atomic int tid;                /* of the thread, once `begin` has been taken */
+	atomic_bool taken;              /* lane_take() */
 	bool extras;                    /* lane_count_extras() is to be called */
 	int32_t inflight;               /* started less ended here: tasks that moved make it drift, also below 0 */
 	uint32_t sample_left;
 	uint64_t last_end_ns;           /* of the last counted I/O */
+	/* by the thread: at the first I/O that is begun in the window, and whenever a slot ends */
+	struct lane_moment begin, end;
+	struct lane_moment seen;        /* by the controller, at the end of the window: where no slot ended */
 	uint64_t enters;                /* system calls that submit or reap; 0 where the engine counts otherwise */
 	uint64_t retries, late_starts;
 	uint64_t lead_ns;               /* rate mode: how much before a start a sleep for it ends */
@@ -185,6 +197,17 @@ void run_fini(struct run *r);
 bool slot_next_odd(struct slot *s, struct lane *l, uint64_t now);
 uint64_t slot_done_odd(struct slot *s, struct lane *l, int64_t res, uint64_t now);
 void lane_count_extras(struct lane *l, const struct slot *s);
+void lane_note_begin(struct lane *l, uint64_t now);
+void lane_note_end(struct lane *l);
+
+/* A lane for the calling thread: that of the job on this CPU, where workers are pinned. */
+struct lane *lane_take(struct run *r);
+
+/* Job that a lane belongs to. */
+static inline unsigned lane_job(const struct run *r, unsigned lane)
+{
+	return (unsigned)((uint64_t)lane * r->jobs_nr / r->lanes_nr);
+}
 
 /* Descriptor of the I/O that slot_next() chose. */
 static inline int slot_fd(const struct slot *s)
@@ -240,8 +263,11 @@ static inline void lane_begin_io(struct slot *s, struct lane *l, uint64_t now)
 
 	s->begun_ns = now;
 	s->sampled = --l->sample_left == 0;
-	if (s->sampled)
+	if (s->sampled) {
 		l->sample_left = l->run->slat_sample;
+		if (__builtin_expect(!l->begin.ns, 0))
+			lane_note_begin(l, now);
+	}
 	level = ++l->inflight > 0 ? 31u - (unsigned)__builtin_clz((unsigned)l->inflight) : 0;
 	l->depth[level < JOB_DEPTHS_NR ? level : JOB_DEPTHS_NR - 1]++;
 }
@@ -291,8 +317,10 @@ static inline bool slot_next(struct slot *s, struct lane *l, uint64_t now)
 	if (__builtin_expect(r->odd || s->retry, 0))
 		return slot_next_odd(s, l, now);
 	/* relaxed: see run_stop() */
-	if (now >= atomic_load_explicit(&r->deadline_ns, memory_order_relaxed) || s->left == 0)
+	if (now >= atomic_load_explicit(&r->deadline_ns, memory_order_relaxed) || s->left == 0) {
+		lane_note_end(l);
 		return false;
+	}
 	s->left--;
 	slot_turn(s, r);
 	s->off = s->part->base + slot_pick(s, r) * r->bs;
@@ -317,8 +345,10 @@ static inline void lane_count(struct lane *l, const struct slot *s, uint64_t now
 	/* relaxed, not a read-modify-write: one writer; the controller reads a figure for its display */
 	atomic_store_explicit(&l->done[dir], atomic_load_explicit(&l->done[dir], memory_order_relaxed) + 1,
 			      memory_order_relaxed);
-	if (now < l->run->ramp_end_ns)
+	if (now < l->run->ramp_end_ns) {
+		l->sample_left = 1;     /* so that the first I/O after the ramp is, and lane_note_begin() sees it */
 		return;
+	}
 	if (__builtin_expect(l->extras, 0))
 		lane_count_extras(l, s);
 	hist_record(&l->lat[dir], now - s->start_ns);

@@ -253,6 +253,42 @@ static void add_target_counts(json *m, const struct targets *ts, const struct re
 	add(m, "targets", list);
 }
 
+/* The jobs where they are reported as one. */
+static void add_workers(json *m, const struct bench_opts *o, const struct result *r)
+{
+	double seconds = (double)r->runtime_ns / 1e9;
+	json *list = json_object_new_array();
+
+	for (unsigned i = 0; i < r->workers_nr; i++) {
+		const struct worker_result *w = &r->workers[i];
+		double iops = seconds > 0 ? (double)(w->ios[DIR_READ] + w->ios[DIR_WRITE]) / seconds : 0;
+		json *k = json_object_new_object(), *lat;
+
+		add_u64(k, "job", i);
+		add(k, "cpu", w->cpu < 0 ? NULL : json_object_new_int(w->cpu));
+		add_u64(k, "read_ios", w->ios[DIR_READ]);
+		add_u64(k, "write_ios", w->ios[DIR_WRITE]);
+		add_u64(k, "short_ios", w->short_ios);
+		add_u64(k, "drop_ios", w->failed);
+		add_double(k, "iops", iops);
+		add_u64(k, "bw_bytes", (uint64_t)(iops * (double)o->bs));
+		add_bool(k, "cpu_known", w->cpu_known);
+		add_double(k, "cpu_us_per_io", w->cpu_us_per_io);
+		add_double(k, "usr_cpu", w->usr_pct);
+		add_double(k, "sys_cpu", w->sys_pct);
+		add_u64(k, "ctx", w->ctx);
+		lat = add_object(k, "lat_ns");
+		add_u64(lat, "min", w->lat_min);
+		add_u64(lat, "max", w->lat_max);
+		add_double(lat, "mean", w->lat_mean);
+		add_u64(lat, "p50", w->lat_p50);
+		add_u64(lat, "p99", w->lat_p99);
+		add_u64(lat, "p99.9", w->lat_p999);
+		(void)json_object_array_add(list, k); /* see the top */
+	}
+	add(m, "workers", list);
+}
+
 static void add_engine(json *job, const struct json_in *in, const struct result *r)
 {
 	const struct bench_opts *o = in->o;
@@ -269,8 +305,13 @@ static void add_engine(json *job, const struct json_in *in, const struct result 
 	add_u64(m, "iowq_threads", r->iowq_threads);
 	add_u64(m, "device_read_bytes", r->disk_reads_512 * 512);
 	add_u64(m, "retries", r->retries);
-	if (r->note.ring[0]) {
+	if (r->note.ring[0])
 		add_text(m, "ring", r->note.ring);
+	if (r->job >= 0)
+		add_u64(m, "job", (uint64_t)r->job);
+	else
+		add_workers(m, o, r);
+	if (r->note.ring[0] && r->job < 0) {
 		add_u64(m, "enters", r->note.enters);
 		add_double(m, "enters_per_io", result_enters_per_io(r));
 	}
@@ -439,6 +480,15 @@ static void add_times(json *doc)
 		add_text(doc, "time", text);
 }
 
+/* One entry, or one a job. */
+static void add_result(json *jobs, const struct json_in *in, const struct result *r)
+{
+	if (!r->parts_nr)
+		(void)json_object_array_add(jobs, new_job(in, r)); /* see the top */
+	for (unsigned i = 0; i < r->parts_nr; i++)
+		(void)json_object_array_add(jobs, new_job(in, &r->parts[i])); /* see the top */
+}
+
 static json *new_document(const struct json_in *in)
 {
 	json *doc = json_object_new_object(), *jobs = json_object_new_array(), *m;
@@ -448,7 +498,7 @@ static json *new_document(const struct json_in *in)
 	add_text(doc, "martlet version", version);
 	add_times(doc);
 	for (unsigned i = 0; i < in->results_nr; i++)
-		(void)json_object_array_add(jobs, new_job(in, &in->results[i])); /* see the top */
+		add_result(jobs, in, &in->results[i]);
 	add(doc, "jobs", jobs);
 	m = add_object(doc, "martlet");
 	add_u64(m, "schema_version", SCHEMA_VERSION);

@@ -499,7 +499,7 @@ static int set_name(struct parse *p, const char *v)
 
 static int set_group(struct parse *p, const char *v)
 {
-	return set_fixed(p, v, true, "jobs are always reported as one group");
+	return set_flag(p, v, &p->o->group);
 }
 
 static int set_output(struct parse *p, const char *v)
@@ -620,7 +620,8 @@ static const struct option_row rows[] = {
 	{ "invalidate", optional_argument, set_invalidate, "0", "always 0: caches are not dropped" },
 
 	{ "name", required_argument, set_name, "NAME", "name of the job in the report" },
-	{ "group_reporting", optional_argument, set_group, NULL, "always so" },
+	{ "group_reporting", optional_argument, set_group, "0|1",
+	  "1: jobs in one report with a line each (the default here, not in fio); 0: a report each" },
 	{ "output", required_argument, set_output, "FILE", "write the result there" },
 	{ "output_format", required_argument, set_format, "F", "normal, json, json+ (with histograms)" },
 	{ "eta", required_argument, set_eta, "WHEN", "progress line: auto (on a terminal), always, never" },
@@ -803,6 +804,7 @@ static void set_defaults(struct bench_opts *o)
 	o->pre_read = OPTS_AUTO;
 	o->eta = OPTS_AUTO;
 	o->name = "bench";
+	o->group = true;
 	o->percentiles_nr = sizeof(percentiles) / sizeof(percentiles[0]);
 	memcpy(o->percentile, percentiles, sizeof(percentiles));
 	if (sched_getaffinity(0, sizeof(o->cpus), &o->cpus))

@@ -74,6 +74,7 @@ struct bench_opts {
 
 	/* output */
 	const char *name;
+	bool group;                     /* jobs are reported as one */
 	const char *output;             /* file instead of standard output; NULL: none */
 	enum opts_output format;
 	enum opts_tristate eta;

@@ -178,6 +178,47 @@ static void print_targets(FILE *out, const struct bench_opts *o, const struct ta
 	}
 }
 
+static void print_workers(FILE *out, const struct bench_opts *o, const struct result *r)
+{
+	double seconds = (double)r->runtime_ns / 1e9;
+
+	if (r->workers_nr < 2)
+		return;
+	fprintf(out, "  %3s %4s %9s %9s %8s %6s %6s %9s %9s %9s %9s %9s\n", "job", "cpu", "IOPS", "MiB/s", "us/IO",
+		"usr %", "sys %", "lat mean", "p50", "p99", "p99.9", "max us");
+	for (unsigned i = 0; i < r->workers_nr; i++) {
+		const struct worker_result *w = &r->workers[i];
+		double iops = seconds > 0 ? (double)(w->ios[DIR_READ] + w->ios[DIR_WRITE]) / seconds : 0;
+		char text[16], cpu[16] = "-", used[64];
+
+		if (w->cpu >= 0)
+			snprintf(cpu, sizeof(cpu), "%d", w->cpu);
+		snprintf(used, sizeof(used), "%8s %6s %6s", "-", "-", "-");
+		if (w->cpu_known)
+			snprintf(used, sizeof(used), "%8.2f %6.1f %6.1f", w->cpu_us_per_io, w->usr_pct, w->sys_pct);
+		fprintf(out, "  %3u %4s %9s %9.1f %s %9.2f %9.2f %9.2f %9.2f %9.1f", i, cpu, report_si(text, iops),
+			iops * (double)o->bs / 0x1p20, used, w->lat_mean / 1e3, us(w->lat_p50), us(w->lat_p99),
+			us(w->lat_p999), us(w->lat_max));
+		if (w->failed || w->short_ios)
+			fprintf(out, "  FAILED %" PRIu64 ", SHORT %" PRIu64, w->failed, w->short_ios);
+		fputc('\n', out);
+	}
+}
+
+/* --group_reporting=0 */
+static void print_parts(FILE *out, const struct bench_opts *o, const struct result *r)
+{
+	for (unsigned i = 0; i < r->parts_nr; i++) {
+		fprintf(out, "job %u:\n", i);
+		for (unsigned d = 0; d < DIRS_NR; d++) {
+			if (r->parts[i].dir[d].ios)
+				print_dir(out, o, &r->parts[i], d);
+		}
+	}
+	if (r->parts_nr)
+		fputs("all jobs:\n", out);
+}
+
 void report_run(FILE *out, const struct bench_opts *o, const struct targets *ts, const struct result *r,
 		const struct verify *v)
 {
@@ -185,10 +226,12 @@ void report_run(FILE *out, const struct bench_opts *o, const struct targets *ts,
 		fputs("interrupted: the result so far\n", out);
 	if (r->read_back)
 		fputs("read back of what was written:\n", out);
+	print_parts(out, o, r);
 	for (unsigned d = 0; d < DIRS_NR; d++) {
 		if (r->dir[d].ios)
 			print_dir(out, o, r, d);
 	}
+	print_workers(out, o, r);
 	print_targets(out, o, ts, r);
 	print_rate(out, o, r);
 	print_engine(out, r);

@@ -40,10 +40,24 @@ void result_lat_all(const struct result *r, struct hist *ret_lat)
 	hist_merge(ret_lat, &r->dir[DIR_WRITE].lat);
 }
 
+void result_set_round(struct result *r, unsigned round)
+{
+	r->round = round;
+	for (unsigned i = 0; i < r->parts_nr; i++)
+		r->parts[i].round = round;
+}
+
 void result_free(struct result *r)
 {
+	for (unsigned i = 0; i < r->parts_nr; i++)
+		result_free(&r->parts[i]);
+	free(r->parts);
+	free(r->workers);
 	free(r->targets);
 	free(r->series);
+	r->parts = NULL;
+	r->parts_nr = 0;
+	r->workers = NULL;
 	r->targets = NULL;
 	r->series = NULL;
 }

@@ -25,6 +25,19 @@ struct target_result {
 	uint64_t short_ios[DIRS_NR], failed[DIRS_NR];   /* in the whole run */
 };
 
+/* A job by itself: a worker, a ring's thread, or a group of threads. */
+struct worker_result {
+	int cpu;                        /* pinned to; -1: not */
+	uint64_t ios[DIRS_NR];          /* in the measured window */
+	uint64_t failed, short_ios;     /* in the whole run */
+	bool cpu_known;                 /* its threads saw the window's end */
+	double cpu_us_per_io, usr_pct, sys_pct;
+	uint64_t ctx;
+	/* reads and writes together, ns */
+	uint64_t lat_min, lat_p50, lat_p99, lat_p999, lat_max;
+	double lat_mean;
+};
+
 struct series_point {
 	uint32_t ms;                    /* end of the interval, from the start of the window */
 	uint64_t ios[DIRS_NR];          /* in the interval */
@@ -32,6 +45,7 @@ struct series_point {
 
 struct result {
 	const char *engine;
+	int job;                        /* of a part: its number; -1: all jobs together */
 	unsigned round;                 /* of a comparison, from 1; 0: not part of one */
 	bool read_back;                 /* the verify pass */
 	bool interrupted;
@@ -55,6 +69,10 @@ struct result {
 	uint64_t errnos[JOB_ERRNOS_NR];
 	unsigned iowq_threads;          /* alive at the end of the window */
 	struct engine_note note;
+	struct worker_result *workers;  /* [workers_nr], one a job */
+	unsigned workers_nr;
+	struct result *parts;           /* [parts_nr] the jobs' own results; 0 of them where jobs are reported as one */
+	unsigned parts_nr;
 	struct target_result *targets;  /* [targets_nr], in the order of their names */
 	unsigned targets_nr;            /* 0: there is only one, whose figures are the run's */
 	struct series_point *series;    /* [series_nr], about one a second */
@@ -70,6 +88,8 @@ double result_enters_per_io(const struct result *r);
 
 /* Latencies of reads and writes together. */
 void result_lat_all(const struct result *r, struct hist *ret_lat);
+
+void result_set_round(struct result *r, unsigned round);
 
 void result_free(struct result *r);
 

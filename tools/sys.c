@@ -191,6 +191,40 @@ unsigned sys_iowq_threads(void)
 	return n;
 }
 
+static uint64_t thread_switches(int tid)
+{
+	char path[64], line[128];
+	uint64_t sum = 0, n;
+	FILE *f;
+
+	snprintf(path, sizeof(path), "/proc/self/task/%d/status", tid);
+	f = fopen(path, "re");
+	if (!f)
+		return 0;
+	while (fgets(line, sizeof(line), f)) {
+		if (sscanf(line, "voluntary_ctxt_switches: %" SCNu64, &n) == 1 ||
+		    sscanf(line, "nonvoluntary_ctxt_switches: %" SCNu64, &n) == 1)
+			sum += n;
+	}
+	(void)fclose(f);
+	return sum;
+}
+
+bool sys_thread_usage(int tid, struct sys_thread_usage *ret_usage)
+{
+	uint64_t usr, sys, tick_us = 1000000 / (uint64_t)sysconf(_SC_CLK_TCK);
+	char line[1024];
+	const char *rest;
+
+	if (!sys_read_line(line, sizeof(line), "/proc/self/task/%d/stat", tid))
+		return false;
+	rest = strrchr(line, ')'); /* the name may hold anything */
+	if (!rest || sscanf(rest + 1, " %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %" SCNu64 " %" SCNu64, &usr, &sys) != 2)
+		return false;
+	*ret_usage = (struct sys_thread_usage){ usr * tick_us, sys * tick_us, thread_switches(tid) };
+	return true;
+}
+
 void sys_cpu_model(char *buf, size_t buf_bytes)
 {
 	FILE *f = fopen("/proc/cpuinfo", "re");

@@ -27,6 +27,13 @@ bool sys_cpu_ticks(struct sys_cpu_ticks *ret_ticks);
 /* io-wq threads of this process right now ("iou-wrk-..."). */
 unsigned sys_iowq_threads(void);
 
+/* CPU time and context switches of one of this process' threads; the time comes in clock ticks. false: it has ended. */
+struct sys_thread_usage {
+	uint64_t usr_us, sys_us, ctx;
+};
+
+bool sys_thread_usage(int tid, struct sys_thread_usage *ret_usage);
+
 /* "AMD EPYC ..."; "" where unknown. */
 void sys_cpu_model(char *buf, size_t buf_bytes);
 

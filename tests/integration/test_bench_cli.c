@@ -308,6 +308,43 @@ START_TEST(a_pass_over_several_targets_writes_and_checks_each_block)
 }
 END_TEST
 
+START_TEST(each_worker_has_figures_of_its_own)
+{
+	double ios = 0;
+
+	ck_assert_int_eq(run("bench f --create --size=8m --numjobs=2 --iodepth=4 --runtime=0.3 --engine=%s "
+			     "--output-format=json", engines[_i]), 0);
+	parse_json();
+	ck_assert_uint_eq(json_object_array_length(at("jobs")), 1);
+	ck_assert_uint_eq(json_object_array_length(at("jobs/0/martlet/workers")), 2);
+	for (unsigned i = 0; i < 2; i++) {
+		char path[64];
+
+		snprintf(path, sizeof(path), "jobs/0/martlet/workers/%u", i);
+		ck_assert(json_object_get_boolean(json_object_object_get(at(path), "cpu_known")));
+		ck_assert_double_gt(json_object_get_double(json_object_object_get(at(path), "cpu_us_per_io")), 0);
+		ios += json_object_get_double(json_object_object_get(at(path), "read_ios"));
+	}
+	ck_assert_double_eq(ios, num("jobs/0/read/total_ios"));
+}
+END_TEST
+
+START_TEST(without_group_reporting_each_job_has_a_report)
+{
+	ck_assert_int_eq(run("bench f --create --size=8m --numjobs=2 --iodepth=3 --number_ios=500 --group_reporting=0 "
+			     "--engine=%s --output-format=json+", engines[_i]), 0);
+	parse_json();
+	ck_assert_uint_eq(json_object_array_length(at("jobs")), 2);
+	ck_assert_double_eq(num("jobs/0/read/total_ios") + num("jobs/1/read/total_ios"), 1000);
+	ck_assert_double_eq(num("jobs/1/martlet/job"), 1);
+	ck_assert_double_eq(num("jobs/1/read/lat_ns/N"), num("jobs/1/read/total_ios"));
+	ck_assert_double_gt(num("jobs/1/read/iops_mean"), 0);
+	ck_assert_int_eq(run("bench f --create --size=8m --numjobs=2 --number_ios=500 --group_reporting=0"), 0);
+	ck_assert_ptr_nonnull(strstr(out, "job 1:\nread: IOPS"));
+	ck_assert_ptr_nonnull(strstr(out, "all jobs:\nread: IOPS"));
+}
+END_TEST
+
 START_TEST(a_table_for_people_is_the_default)
 {
 	ck_assert_int_eq(run("bench f --create --size=4m --runtime=0.2 --percentile_list=50:99.9"), 0);
@@ -582,6 +619,8 @@ int main(void)
 	tcase_add_test(t, a_comparison_gives_ratios_of_neighbours);
 	tcase_add_loop_test(t, several_targets_are_served_in_turn, 0, ENGINES_NR);
 	tcase_add_loop_test(t, a_pass_over_several_targets_writes_and_checks_each_block, 0, ENGINES_NR);
+	tcase_add_loop_test(t, each_worker_has_figures_of_its_own, 0, ENGINES_NR);
+	tcase_add_loop_test(t, without_group_reporting_each_job_has_a_report, 0, ENGINES_NR);
 	tcase_add_test(t, a_table_for_people_is_the_default);
 	tcase_add_test(t, output_goes_to_a_file_if_asked);
 	tcase_add_loop_test(t, what_is_written_is_read_back_and_one_flipped_bit_is_found, 0, ENGINES_NR);
