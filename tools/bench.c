@@ -246,6 +246,7 @@ static int measure(struct bench *b)
 	rc = pre_read(b);
 	if (rc == -EINTR || is_stopped())
 		return EXIT_INTERRUPTED;
+	targets_note_disks(&b->ts);
 	rc = b->o.compare_rounds ? run_compare(b) : run_single(b);
 	if (rc)
 		b->exit_code = EXIT_FAILURE;

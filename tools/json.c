@@ -4,6 +4,9 @@
  * no word for is in one object "martlet" per document and per job. lat_ns counts all I/Os; slat_ns and clat_ns are
  * sampled, which their N shows. Figures are integers where fio's are.
  *
+ * Everything that fio 3.33 writes for a job is there, so that its readers find it (tests/fio checks that, and checks
+ * fio's own output with the same script); shares that are not measured are 0: iodepth_submit and iodepth_complete.
+ *
  * json-c reports no failure of its "add" calls that could be acted upon half-way: an object that could not be made
  * becomes null, and the final print fails.
  */
@@ -19,6 +22,7 @@
 
 #include <martlet/martlet.h>
 
+#include "clock.h"
 #include "sys.h"
 
 #define SCHEMA_VERSION 1
@@ -143,18 +147,19 @@ static void add_distributions(json *job, const struct result *r)
 
 /* --- a job --- */
 
-static void add_dir(json *job, const char *key, const struct bench_opts *o, const struct result *r, unsigned d)
+static void add_dir(json *job, const char *key, const struct bench_opts *o, const struct result *r,
+		    const struct dir_result *dr)
 {
-	const struct dir_result *dr = &r->dir[d];
-	double bw = result_bw(r, d), per_io = dr->ios ? (double)o->bs / 1024 : 0;
+	double seconds = (double)r->runtime_ns / 1e9, per_io = dr->ios ? (double)o->bs / 1024 : 0;
+	double bw = seconds > 0 ? (double)dr->bytes / seconds : 0;
 	json *j = add_object(job, key);
 
 	add_u64(j, "io_bytes", dr->bytes);
 	add_u64(j, "io_kbytes", dr->bytes / 1024);
 	add_u64(j, "bw_bytes", (uint64_t)bw);
 	add_u64(j, "bw", (uint64_t)(bw / 1024));
-	add_double(j, "iops", result_iops(r, d));
-	add_u64(j, "runtime", r->runtime_ns / 1000000);
+	add_double(j, "iops", seconds > 0 ? (double)dr->ios / seconds : 0);
+	add_u64(j, "runtime", dr->ios ? r->runtime_ns / 1000000 : 0);
 	add_u64(j, "total_ios", dr->ios);
 	add_u64(j, "short_ios", dr->short_ios);
 	add_u64(j, "drop_ios", dr->failed);
@@ -184,6 +189,34 @@ static void add_depths(json *job, const struct result *r)
 		n += r->depth[i];
 	for (unsigned i = 0; i < JOB_DEPTHS_NR; i++)
 		add_double(d, names[i], n ? (double)r->depth[i] * 100 / (double)n : 0);
+}
+
+/* How many I/Os a system call moved: what we know is enters per I/O, so all shares are 0. */
+static void add_batches(json *job, const char *key)
+{
+	static const char *const names[] = { "0", "4", "8", "16", "32", "64", ">=64" };
+	json *d = add_object(job, key);
+
+	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+		add_double(d, names[i], 0);
+}
+
+/* fsync and its like: none here. */
+static void add_sync(json *job, const struct bench_opts *o, const struct hist *none)
+{
+	json *s = add_object(job, "sync");
+
+	add_u64(s, "total_ios", 0);
+	add_hist(s, "lat_ns", o, none);
+}
+
+/* Of fio's latency_target, which is not here: its constants for a run without one. */
+static void add_latency_target(json *job, const struct bench_opts *o)
+{
+	add_u64(job, "latency_depth", o->iodepth);
+	add_u64(job, "latency_target", 0);
+	add_double(job, "latency_percentile", 100);
+	add_u64(job, "latency_window", 0);
 }
 
 static void add_errors(json *m, const struct result *r)
@@ -334,6 +367,7 @@ static void add_job_options(json *job, const struct bench_opts *o)
 
 static json *new_job(const struct json_in *in, const struct result *r)
 {
+	static struct dir_result none;  /* what is never done here; zero, and never written */
 	const struct bench_opts *o = in->o;
 	json *job = json_object_new_object();
 	char name[128];
@@ -348,8 +382,10 @@ static json *new_job(const struct json_in *in, const struct result *r)
 	add_u64(job, "eta", 0);
 	add_u64(job, "elapsed", (r->elapsed_ns + 999999999) / 1000000000);
 	add_job_options(job, o);
-	add_dir(job, "read", o, r, DIR_READ);
-	add_dir(job, "write", o, r, DIR_WRITE);
+	add_dir(job, "read", o, r, &r->dir[DIR_READ]);
+	add_dir(job, "write", o, r, &r->dir[DIR_WRITE]);
+	add_dir(job, "trim", o, r, &none);
+	add_sync(job, o, &none.lat);
 	add_u64(job, "job_runtime", r->runtime_ns / 1000000);
 	add_double(job, "usr_cpu", r->usr_pct);
 	add_double(job, "sys_cpu", r->sys_pct);
@@ -357,7 +393,10 @@ static json *new_job(const struct json_in *in, const struct result *r)
 	add_u64(job, "majf", r->majf);
 	add_u64(job, "minf", r->minf);
 	add_depths(job, r);
+	add_batches(job, "iodepth_submit");
+	add_batches(job, "iodepth_complete");
 	add_distributions(job, r);
+	add_latency_target(job, o);
 	add_engine(job, in, r);
 	return job;
 }
@@ -489,17 +528,57 @@ static void add_result(json *jobs, const struct json_in *in, const struct result
 		(void)json_object_array_add(jobs, new_job(in, &r->parts[i])); /* see the top */
 }
 
+static bool is_first_of_disk(const struct targets *ts, unsigned idx)
+{
+	for (unsigned i = 0; i < idx; i++) {
+		if (ts->t[i].major == ts->t[idx].major && ts->t[i].minor == ts->t[idx].minor)
+			return false;
+	}
+	return true;
+}
+
+/* What the disks did from the first run's start until now. */
+static void add_disk_util(json *doc, const struct targets *ts)
+{
+	json *list = json_object_new_array();
+
+	for (unsigned i = 0; i < ts->nr; i++) {
+		const struct target *t = &ts->t[i];
+		const struct sys_disk_stat *b = &t->disk_begin;
+		double ms = (double)(clock_ns() - t->disk_begin_ns) / 1e6;
+		struct sys_disk_stat e;
+		json *k;
+
+		if (!t->disk_known || !is_first_of_disk(ts, i) || !sys_disk_stat(t->major, t->minor, &e))
+			continue;
+		k = json_object_new_object();
+		add_text(k, "name", t->disk);
+		add_u64(k, "read_ios", e.read_ios - b->read_ios);
+		add_u64(k, "write_ios", e.write_ios - b->write_ios);
+		add_u64(k, "read_merges", e.read_merges - b->read_merges);
+		add_u64(k, "write_merges", e.write_merges - b->write_merges);
+		add_u64(k, "read_ticks", e.read_ticks - b->read_ticks);
+		add_u64(k, "write_ticks", e.write_ticks - b->write_ticks);
+		add_u64(k, "in_queue", e.in_queue - b->in_queue);
+		add_double(k, "util", ms > 0 ? (double)(e.busy_ms - b->busy_ms) * 100 / ms : 0);
+		(void)json_object_array_add(list, k); /* see the top */
+	}
+	add(doc, "disk_util", list);
+}
+
 static json *new_document(const struct json_in *in)
 {
 	json *doc = json_object_new_object(), *jobs = json_object_new_array(), *m;
 	char version[64];
 
 	snprintf(version, sizeof(version), "martlet-%s", mrt_version());
+	add_text(doc, "fio version", version);  /* the field that fio's readers look for; the value says who wrote it */
 	add_text(doc, "martlet version", version);
 	add_times(doc);
 	for (unsigned i = 0; i < in->results_nr; i++)
 		add_result(jobs, in, &in->results[i]);
 	add(doc, "jobs", jobs);
+	add_disk_util(doc, in->targets);
 	m = add_object(doc, "martlet");
 	add_u64(m, "schema_version", SCHEMA_VERSION);
 	add_u64(m, "exit_code", (uint64_t)in->exit_code);

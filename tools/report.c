@@ -162,16 +162,20 @@ static void print_targets(FILE *out, const struct bench_opts *o, const struct ta
 	for (unsigned i = 0; i < r->targets_nr; i++) {
 		const struct target_result *tr = &r->targets[i];
 
-		fprintf(out, "target %s:", ts->t[i].path);
+		const char *before = "";
+
+		fprintf(out, "target %s: ", ts->t[i].path);
 		for (unsigned d = 0; d < DIRS_NR; d++) {
 			double iops = seconds > 0 ? (double)tr->ios[d] / seconds : 0;
 			char text[16];
 
 			if (tr->ios[d])
-				fprintf(out, " %s %" PRIu64 " I/Os, IOPS %s, %.1f MiB/s", dir_names[d], tr->ios[d],
-					report_si(text, iops), iops * (double)o->bs / 0x1p20);
+				fprintf(out, "%s%s %" PRIu64 " I/Os, IOPS %s, %.1f MiB/s", before, dir_names[d],
+					tr->ios[d], report_si(text, iops), iops * (double)o->bs / 0x1p20);
+			if (tr->ios[d])
+				before = "; ";
 			if (tr->failed[d] || tr->short_ios[d])
-				fprintf(out, " %ss FAILED %" PRIu64 ", SHORT %" PRIu64, dir_names[d], tr->failed[d],
+				fprintf(out, ", %ss FAILED %" PRIu64 ", SHORT %" PRIu64, dir_names[d], tr->failed[d],
 					tr->short_ios[d]);
 		}
 		fputc('\n', out);

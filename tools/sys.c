@@ -154,6 +154,18 @@ bool sys_mounted_at(unsigned major, unsigned minor, char *where, size_t where_by
 	return find_mount(look_by_device, &d);
 }
 
+bool sys_disk_stat(unsigned major, unsigned minor, struct sys_disk_stat *ret_stat)
+{
+	struct sys_disk_stat *s = ret_stat;
+	char line[512];
+
+	if (!sys_read_line(line, sizeof(line), "/sys/dev/block/%u:%u/stat", major, minor))
+		return false;
+	return sscanf(line, "%" SCNu64 " %" SCNu64 " %*u %" SCNu64 " %" SCNu64 " %" SCNu64 " %*u %" SCNu64 " %*u %" SCNu64
+		      " %" SCNu64, &s->read_ios, &s->read_merges, &s->read_ticks, &s->write_ios, &s->write_merges,
+		      &s->write_ticks, &s->busy_ms, &s->in_queue) == 8;
+}
+
 /* --- CPUs and threads --- */
 
 bool sys_cpu_ticks(struct sys_cpu_ticks *ret_ticks)

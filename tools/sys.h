@@ -17,6 +17,13 @@ bool sys_mount_of_fd(int fd, char *fs, size_t fs_bytes, char *source, size_t sou
 /* Where a device, or a partition of it, is mounted in this mount namespace. false: nowhere. */
 bool sys_mounted_at(unsigned major, unsigned minor, char *where, size_t where_bytes);
 
+/* What a block device has done since boot; times in ms. */
+struct sys_disk_stat {
+	uint64_t read_ios, read_merges, read_ticks, write_ios, write_merges, write_ticks, busy_ms, in_queue;
+};
+
+bool sys_disk_stat(unsigned major, unsigned minor, struct sys_disk_stat *ret_stat);
+
 /* CPU time of all CPUs since boot, in clock ticks. */
 struct sys_cpu_ticks {
 	uint64_t busy, idle, steal;     /* busy without steal */

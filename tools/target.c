@@ -23,6 +23,7 @@
 #include <sys/sysmacros.h>
 #include <unistd.h>
 
+#include "clock.h"
 #include "rng.h"
 #include "sys.h"
 
@@ -436,6 +437,16 @@ int targets_open(struct targets *ts, const struct bench_opts *o, const atomic_in
 	}
 	targets_close(ts);
 	return rc;
+}
+
+void targets_note_disks(struct targets *ts)
+{
+	for (unsigned i = 0; i < ts->nr; i++) {
+		struct target *t = &ts->t[i];
+
+		t->disk_known = sys_disk_stat(t->major, t->minor, &t->disk_begin);
+		t->disk_begin_ns = clock_ns();
+	}
 }
 
 void targets_close(struct targets *ts)

@@ -9,6 +9,7 @@
 #include <stdio.h>
 
 #include "opts.h"
+#include "sys.h"
 
 struct target {
 	unsigned idx;                   /* in the list */
@@ -28,6 +29,9 @@ struct target {
 	char disk[64], model[80], scheduler[32];        /* "" where unknown */
 	unsigned nr_requests;
 	bool io_poll, rotational;
+	bool disk_known;                /* the next two are */
+	struct sys_disk_stat disk_begin;
+	uint64_t disk_begin_ns;
 };
 
 struct targets {
@@ -56,6 +60,9 @@ int target_reopen(const struct target *t, const struct bench_opts *o);
 
 /* Read all regions into the page cache. @return 0, -EINTR when stopped, or -errno */
 int targets_pre_read(const struct targets *ts, const atomic_int *stop);
+
+/* Remember what the disks had done by now, for the report's disk_util. */
+void targets_note_disks(struct targets *ts);
 
 /* Sentences about what will be measured that the user may not expect; to err. */
 void targets_warn(const struct targets *ts, const struct bench_opts *o, FILE *err);
