@@ -41,6 +41,7 @@ struct watch {
 	struct result *res;
 	uint64_t t0;
 	struct moment begin, end;       /* of the window */
+	struct sys_throttle throttle;   /* at its begin */
 	bool begun, ended;
 	struct moment sample, point, line;      /* last one of each kind */
 	struct samples all;
@@ -168,6 +169,7 @@ static void begin_window(struct watch *w, const struct moment *now)
 {
 	w->begun = true;
 	w->begin = w->sample = w->point = *now;
+	sys_throttle(&w->throttle);
 	memcpy(w->all.done, now->done, sizeof(w->all.done));
 	for (unsigned i = 0; i < w->res->parts_nr; i++)
 		read_job_done(w->r, i, w->jobs[i].done);
@@ -195,10 +197,15 @@ static void see_lanes(const struct run *r)
 
 static void end_window(struct watch *w, const struct moment *now)
 {
+	struct sys_throttle t;
+
 	if (!w->begun)
 		begin_window(w, now);
 	w->ended = true;
 	w->end = *now;
+	sys_throttle(&t);
+	w->res->throttled_ms = (double)(t.quota_us - w->throttle.quota_us) / 1e3;
+	w->res->hot_throttles = t.hot_nr - w->throttle.hot_nr;
 	w->res->iowq_threads = sys_iowq_threads();
 	see_lanes(w->r);
 }
@@ -424,6 +431,8 @@ static void sum_part(struct watch *w, unsigned job, struct result *part, struct 
 	part->ctx = wr->ctx;
 	part->other_cpus = res->other_cpus;
 	part->steal_cpus = res->steal_cpus;
+	part->throttled_ms = res->throttled_ms;
+	part->hot_throttles = res->hot_throttles;
 	part->iowq_threads = res->iowq_threads;
 	part->offered = w->r->o->rate_iops && r->pick != PICK_VERIFY && last_end > r->ramp_end_ns ?
 			pace_offered(&r->jobs[job].pace, last_end) -

@@ -335,6 +335,8 @@ static void add_engine(json *job, const struct json_in *in, const struct result 
 	add_double(m, "cpu_us_per_io", r->cpu_us_per_io);
 	add_double(m, "other_cpus", r->other_cpus);
 	add_double(m, "steal_cpus", r->steal_cpus);
+	add_double(m, "throttled_ms", r->throttled_ms);
+	add_u64(m, "hot_throttles", r->hot_throttles);
 	add_u64(m, "iowq_threads", r->iowq_threads);
 	add_u64(m, "device_read_bytes", r->disk_reads_512 * 512);
 	add_u64(m, "retries", r->retries);
@@ -372,8 +374,10 @@ static json *new_job(const struct json_in *in, const struct result *r)
 	json *job = json_object_new_object();
 	char name[128];
 
-	if (r->round)
-		snprintf(name, sizeof(name), "%.80s-%s-%u", o->name, r->engine, r->round);
+	if (r->variant)
+		snprintf(name, sizeof(name), "%.80s-%s-%u", o->name, r->variant, r->round);
+	else if (r->round)
+		snprintf(name, sizeof(name), "%.80s-%u", o->name, r->round);
 	else
 		snprintf(name, sizeof(name), "%.80s%s", o->name, r->read_back ? "-verify" : "");
 	add_text(job, "jobname", name);
@@ -460,37 +464,63 @@ static void add_spread(json *o, const char *key, const struct spread *s)
 	add_double(j, "median", s->median);
 	add_double(j, "min", s->min);
 	add_double(j, "max", s->max);
+	add_double(j, "spread_pct", spread_pct(s));
 }
 
-static void add_compare(json *m, const struct compare *c)
+static void add_summary(json *j, const struct series_summary *s)
 {
-	json *k, *engines;
+	add_spread(j, "iops", &s->iops);
+	add_spread(j, "bw_bytes", &s->bw);
+	add_spread(j, "cpu_us_per_io", &s->cpu_us);
+	add_spread(j, "lat_p50_us", &s->p50_us);
+	add_spread(j, "lat_p99_us", &s->p99_us);
+	add_spread(j, "lat_p99.9_us", &s->p999_us);
+	add_spread(j, "enters_per_io", &s->enters);
+}
 
-	if (!c)
-		return;
-	k = add_object(m, "compare");
-	add_u64(k, "rounds", c->rounds);
+static void add_warnings(json *j, const struct series *s)
+{
+	json *list = json_object_new_array();
+
+	for (unsigned i = 0; i < s->warnings_nr; i++)
+		(void)json_object_array_add(list, json_object_new_string(s->warning[i])); /* see the top */
+	add(j, "warnings", list);
+}
+
+static void add_ratio(json *j, const struct series *s, unsigned to)
+{
+	struct spread iops = series_ratio(s, ENGINE_MARTLET, to, result_iops_all);
+	struct spread cpu = series_ratio(s, ENGINE_MARTLET, to, series_cpu_us);
+	char key[64];
+	json *k;
+
+	snprintf(key, sizeof(key), "%s/%s", s->summary[ENGINE_MARTLET].name, s->summary[to].name);
+	k = add_object(j, key);
+	add_spread(k, "iops", &iops);
+	add_spread(k, "cpu_us_per_io", &cpu);
+}
+
+static void add_compare(json *m, const struct series *s)
+{
+	json *k = add_object(m, "compare"), *engines;
+
+	add_u64(k, "rounds", s->rounds);
+	add_warnings(k, s);
 	engines = add_object(k, "engines");
-	for (unsigned e = 0; c->rounds && e < ENGINES_NR; e++) {
-		const struct engine_summary *s = &c->engine[e];
-		json *j = add_object(engines, s->name);
+	for (unsigned e = 0; s->rounds && e < s->variants_nr; e++)
+		add_summary(add_object(engines, s->summary[e].name), &s->summary[e]);
+	for (unsigned to = ENGINE_MARTLET + 1; s->rounds && to < s->variants_nr; to++)
+		add_ratio(k, s, to);
+}
 
-		add_spread(j, "iops", &s->iops);
-		add_spread(j, "cpu_us_per_io", &s->cpu_us);
-		add_spread(j, "lat_p50_us", &s->p50_us);
-		add_spread(j, "lat_p99_us", &s->p99_us);
-		add_spread(j, "lat_p99.9_us", &s->p999_us);
-		add_spread(j, "enters_per_io", &s->enters);
-	}
-	for (unsigned i = 0; c->rounds && i < 2; i++) {
-		char key[64];
-		json *j;
+static void add_repeat(json *m, const struct series *s)
+{
+	json *k = add_object(m, "repeat");
 
-		snprintf(key, sizeof(key), "%s/%s", c->ratio[i].of, c->ratio[i].to);
-		j = add_object(k, key);
-		add_spread(j, "iops", &c->ratio[i].iops);
-		add_spread(j, "cpu_us_per_io", &c->ratio[i].cpu);
-	}
+	add_u64(k, "runs", s->rounds);
+	add_warnings(k, s);
+	if (s->rounds)
+		add_summary(k, &s->summary[0]);
 }
 
 static void add_verify(json *m, const struct verify *v)
@@ -586,7 +616,10 @@ static json *new_document(const struct json_in *in)
 	add_machine(m);
 	add_targets(m, in->o, in->targets);
 	add_verify(m, in->verify);
-	add_compare(m, in->compare);
+	if (in->series && in->o->compare_rounds)
+		add_compare(m, in->series);
+	else if (in->series)
+		add_repeat(m, in->series);
 	return doc;
 }
 

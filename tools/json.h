@@ -5,8 +5,8 @@
 
 #include <stdio.h>
 
-#include "compare.h"
 #include "result.h"
+#include "series.h"
 #include "target.h"
 #include "verify.h"
 
@@ -15,7 +15,7 @@ struct json_in {
 	const struct targets *targets;
 	const struct result *results;   /* [results_nr] */
 	unsigned results_nr;
-	const struct compare *compare;  /* NULL: none */
+	const struct series *series;    /* NULL: a single run */
 	const struct verify *verify;    /* NULL: none */
 	int exit_code;
 };

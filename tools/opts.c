@@ -434,6 +434,8 @@ static int set_compare(struct parse *p, const char *v)
 	return v ? set_unsigned(p, v, 1, 1000, &p->o->compare_rounds) : 0;
 }
 
+static int set_repeat(struct parse *p, const char *v) { return set_unsigned(p, v, 1, 1000, &p->o->repeat); }
+
 static int set_thread(struct parse *p, const char *v)
 {
 	return set_fixed(p, v, true, "jobs are always threads of one process");
@@ -611,6 +613,7 @@ static const struct option_row rows[] = {
 	{ "engine", required_argument, set_engine, "E", "martlet (default), raw (bare ring), psync (pread threads)" },
 	{ "ioengine", required_argument, set_engine, "E", "the same as --engine" },
 	{ "compare", optional_argument, set_compare, "ROUNDS", "all engines in turn (5 rounds) and their ratios" },
+	{ "repeat", required_argument, set_repeat, "N", "the same run N times: medians and spread" },
 	{ "cpus_allowed", required_argument, set_cpus, "LIST", "CPUs to run on, job i on the i-th of them" },
 	{ "thread", optional_argument, set_thread, NULL, "always so" },
 	{ "slat_sample", required_argument, set_slat_sample, "N", "time the submission of every Nth I/O (17)" },
@@ -805,6 +808,7 @@ static void set_defaults(struct bench_opts *o)
 	o->eta = OPTS_AUTO;
 	o->name = "bench";
 	o->group = true;
+	o->repeat = 1;
 	o->percentiles_nr = sizeof(percentiles) / sizeof(percentiles[0]);
 	memcpy(o->percentile, percentiles, sizeof(percentiles));
 	if (sched_getaffinity(0, sizeof(o->cpus), &o->cpus))
@@ -846,6 +850,12 @@ static int settle(struct parse *p)
 			      (unsigned long long)o->bs);
 	if (o->verify && o->compare_rounds)
 		return refuse(p, "checking costs more than the I/O: verify and compare are two runs");
+	p->name = "repeat";
+	if (o->repeat > 1 && o->compare_rounds)
+		return refuse(p, "--compare=%u already runs each engine %u times: say there how often", o->compare_rounds,
+			      o->compare_rounds);
+	if (o->repeat > 1 && o->verify)
+		return refuse(p, "checking costs more than the I/O: verify and repeat are two runs");
 	if (o->io_size && o->io_size < o->bs) {
 		p->name = "io_size";
 		return refuse(p, "less than one block of %llu bytes", (unsigned long long)o->bs);

@@ -67,6 +67,7 @@ struct bench_opts {
 	/* engine */
 	enum opts_engine engine;
 	unsigned compare_rounds;        /* 0: no comparison */
+	unsigned repeat;                /* runs; 1: one */
 	bool cpus_given;
 	cpu_set_t cpus;                 /* allowed CPUs, given or inherited */
 	unsigned slat_sample;           /* every n-th I/O has its submission timed */

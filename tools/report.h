@@ -5,8 +5,8 @@
 
 #include <stdio.h>
 
-#include "compare.h"
 #include "result.h"
+#include "series.h"
 #include "target.h"
 #include "verify.h"
 
@@ -17,10 +17,11 @@ void report_head(FILE *out, const struct bench_opts *o, const struct targets *ts
 void report_run(FILE *out, const struct bench_opts *o, const struct targets *ts, const struct result *r,
 		const struct verify *v);
 
-/* One line for a round of a comparison. */
+/* One line for a run of a series. */
 void report_round(FILE *out, const struct result *r);
 
-void report_compare(FILE *out, const struct bench_opts *o, const struct compare *c);
+/* Medians, spreads, warnings; of a comparison also the ratios. */
+void report_series(FILE *out, const struct bench_opts *o, const struct series *s);
 
 /* "12.3k", "1.05M". */
 const char *report_si(char buf[16], double n);

@@ -40,11 +40,12 @@ void result_lat_all(const struct result *r, struct hist *ret_lat)
 	hist_merge(ret_lat, &r->dir[DIR_WRITE].lat);
 }
 
-void result_set_round(struct result *r, unsigned round)
+void result_set_round(struct result *r, const char *variant, unsigned round)
 {
+	r->variant = variant;
 	r->round = round;
 	for (unsigned i = 0; i < r->parts_nr; i++)
-		r->parts[i].round = round;
+		result_set_round(&r->parts[i], variant, round);
 }
 
 void result_free(struct result *r)

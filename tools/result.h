@@ -46,7 +46,8 @@ struct series_point {
 struct result {
 	const char *engine;
 	int job;                        /* of a part: its number; -1: all jobs together */
-	unsigned round;                 /* of a comparison, from 1; 0: not part of one */
+	const char *variant;            /* of a series that has several; NULL: none */
+	unsigned round;                 /* of a series, from 1; 0: not part of one */
 	bool read_back;                 /* the verify pass */
 	bool interrupted;
 	uint64_t runtime_ns;            /* of the measured window */
@@ -60,6 +61,8 @@ struct result {
 	/* CPU, between the window's two ends */
 	double cpu_us_per_io, usr_pct, sys_pct;
 	double other_cpus, steal_cpus;  /* CPUs that others used, and the hypervisor took */
+	double throttled_ms;            /* the control group was out of its CPU quota */
+	uint64_t hot_throttles;         /* CPUs slowed down for heat */
 	uint64_t ctx, majf, minf;
 	uint64_t disk_reads_512;        /* 512-byte blocks that this process had read from a device */
 
@@ -89,7 +92,7 @@ double result_enters_per_io(const struct result *r);
 /* Latencies of reads and writes together. */
 void result_lat_all(const struct result *r, struct hist *ret_lat);
 
-void result_set_round(struct result *r, unsigned round);
+void result_set_round(struct result *r, const char *variant, unsigned round);
 
 void result_free(struct result *r);
 

@@ -184,6 +184,41 @@ bool sys_cpu_ticks(struct sys_cpu_ticks *ret_ticks)
 	return true;
 }
 
+static uint64_t quota_us(void)
+{
+	char group[512], path[640], line[128];
+	uint64_t us = 0;
+	FILE *f;
+
+	/* "0::/system.slice/x.service": version 2 has this one line, and it is the first where it is alone */
+	if (!sys_read_line(group, sizeof(group), "/proc/self/cgroup") || strncmp(group, "0::", 3))
+		return 0;
+	snprintf(path, sizeof(path), "/sys/fs/cgroup%s/cpu.stat", group + 3);
+	f = fopen(path, "re");
+	if (!f)
+		return 0;
+	while (fgets(line, sizeof(line), f)) {
+		if (sscanf(line, "throttled_usec %" SCNu64, &us) == 1)
+			break;
+	}
+	(void)fclose(f);
+	return us;
+}
+
+void sys_throttle(struct sys_throttle *ret_throttle)
+{
+	long cpus = sysconf(_SC_NPROCESSORS_CONF);
+	char line[64];
+
+	*ret_throttle = (struct sys_throttle){ .quota_us = quota_us() };
+	for (long i = 0; i < cpus; i++) {
+		if (!sys_read_line(line, sizeof(line), "/sys/devices/system/cpu/cpu%ld/thermal_throttle/"
+				   "core_throttle_count", i))
+			return;         /* what the first CPU lacks all lack */
+		ret_throttle->hot_nr += strtoull(line, NULL, 10);
+	}
+}
+
 unsigned sys_iowq_threads(void)
 {
 	DIR *d = opendir("/proc/self/task");

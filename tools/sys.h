@@ -31,6 +31,14 @@ struct sys_cpu_ticks {
 
 bool sys_cpu_ticks(struct sys_cpu_ticks *ret_ticks);
 
+/* What has slowed this process down so far. Where it is unknown: 0. */
+struct sys_throttle {
+	uint64_t quota_us;              /* its control group (v2) waited for the next period of its CPU quota */
+	uint64_t hot_nr;                /* thermal throttle events, summed over all cores */
+};
+
+void sys_throttle(struct sys_throttle *ret_throttle);
+
 /* io-wq threads of this process right now ("iou-wrk-..."). */
 unsigned sys_iowq_threads(void);
 

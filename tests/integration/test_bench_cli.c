@@ -345,6 +345,28 @@ START_TEST(without_group_reporting_each_job_has_a_report)
 }
 END_TEST
 
+START_TEST(a_repeated_run_gives_medians_and_their_spread)
+{
+	double median, low, high;
+
+	ck_assert_int_eq(run("bench f --create --size=8m --repeat=3 --runtime=0.2 --engine=%s --output-format=json",
+			     engines[_i]), 0);
+	parse_json();
+	ck_assert_uint_eq(json_object_array_length(at("jobs")), 3);
+	ck_assert_str_eq(text("jobs/2/jobname"), "bench-3");
+	ck_assert_double_eq(num("martlet/repeat/runs"), 3);
+	median = num("martlet/repeat/iops/median");
+	low = num("martlet/repeat/iops/min");
+	high = num("martlet/repeat/iops/max");
+	ck_assert(low > 0 && low <= median && median <= high);
+	ck_assert_double_eq_tol(num("martlet/repeat/iops/spread_pct"), (high - low) / median * 100, 0.01);
+	ck_assert_double_eq_tol(median, num("jobs/0/read/iops") + num("jobs/1/read/iops") + num("jobs/2/read/iops") - low -
+				high, 0.01);
+	ck_assert(json_object_is_type(at("martlet/repeat/warnings"), json_type_array));
+	ck_assert_ptr_nonnull(strstr(err, "medians of 3 rounds"));
+}
+END_TEST
+
 START_TEST(a_table_for_people_is_the_default)
 {
 	ck_assert_int_eq(run("bench f --create --size=4m --runtime=0.2 --percentile_list=50:99.9"), 0);
@@ -621,6 +643,7 @@ int main(void)
 	tcase_add_loop_test(t, a_pass_over_several_targets_writes_and_checks_each_block, 0, ENGINES_NR);
 	tcase_add_loop_test(t, each_worker_has_figures_of_its_own, 0, ENGINES_NR);
 	tcase_add_loop_test(t, without_group_reporting_each_job_has_a_report, 0, ENGINES_NR);
+	tcase_add_loop_test(t, a_repeated_run_gives_medians_and_their_spread, 0, ENGINES_NR);
 	tcase_add_test(t, a_table_for_people_is_the_default);
 	tcase_add_test(t, output_goes_to_a_file_if_asked);
 	tcase_add_loop_test(t, what_is_written_is_read_back_and_one_flipped_bit_is_found, 0, ENGINES_NR);

@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * The checks: CRC-32C against known answers and its two forms against each other; every kind of corruption of a block
- * is found and told apart. And the medians of a comparison.
+ * is found and told apart.
  */
 #include <check.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "compare.h"
 #include "crc32c.h"
 #include "rng.h"
 #include "verify.h"
@@ -206,19 +205,6 @@ START_TEST(a_block_belongs_to_one_io_at_a_time)
 }
 END_TEST
 
-START_TEST(medians_and_spreads)
-{
-	double odd[] = { 3, 1, 2 }, even[] = { 4, 1, 3, 2 };
-	struct spread s = spread_of(odd, 3);
-
-	ck_assert_double_eq(s.median, 2);
-	ck_assert_double_eq(s.min, 1);
-	ck_assert_double_eq(s.max, 3);
-	ck_assert_double_eq(spread_of(even, 4).median, 2.5);
-	ck_assert_double_eq(spread_of(even, 0).median, 0);
-}
-END_TEST
-
 int main(void)
 {
 	Suite *s = suite_create("bench_verify");
@@ -240,7 +226,6 @@ int main(void)
 	tcase_add_test(t, only_the_first_bad_blocks_are_described_but_all_counted);
 	tcase_add_test(t, a_pattern_is_checked_byte_by_byte);
 	tcase_add_test(t, a_block_belongs_to_one_io_at_a_time);
-	tcase_add_test(t, medians_and_spreads);
 	suite_add_tcase(s, t);
 	srunner_run_all(r, CK_NORMAL);
 	failed = srunner_ntests_failed(r);
