@@ -18,6 +18,7 @@
 #include "control.h"
 #include "json.h"
 #include "opts.h"
+#include "plot.h"
 #include "report.h"
 #include "series.h"
 #include "sys.h"
@@ -136,6 +137,18 @@ static void report_people(struct bench *b)
 			   b->verifying && i == b->s.results_nr - 1 ? &b->v : NULL);
 }
 
+static int plot(const struct bench *b)
+{
+	int rc = b->o.plot ? plot_write(b->o.plot, &b->o, &b->s) : 0;
+
+	if (rc == -ENODATA)
+		fprintf(stderr, "martlet bench: --plot=%s: nothing to draw: %s\n", b->o.plot,
+			b->o.compare_rounds ? "no round was run to its end" : "the run was shorter than a second");
+	else if (rc)
+		fprintf(stderr, "martlet bench: --plot=%s: %s\n", b->o.plot, strerror(-rc));
+	return rc;
+}
+
 static int report(struct bench *b)
 {
 	struct json_in in = {
@@ -153,11 +166,33 @@ static int report(struct bench *b)
 		rc = -errno;
 	if (rc)
 		fprintf(stderr, "martlet bench: writing the result: %s\n", strerror(-rc));
+	if (plot(b) && rc == 0)
+		rc = -EIO;
 	return rc;
+}
+
+/* A file that is written at the end: what stands in its way is said before anything is measured. */
+static int check_writable(const char *option, const char *path)
+{
+	FILE *f = path ? fopen(path, "ae") : NULL;
+
+	if (path && !f) {
+		int rc = -errno;
+
+		fprintf(stderr, "martlet bench: --%s=%s: %s\n", option, path, strerror(-rc));
+		return rc;
+	}
+	if (f)
+		(void)fclose(f); /* nothing was written */
+	return 0;
 }
 
 static int open_output(struct bench *b)
 {
+	int rc = check_writable("plot", b->o.plot);
+
+	if (rc)
+		return rc;
 	b->out = stdout;
 	if (b->o.output)
 		b->out = fopen(b->o.output, "we");

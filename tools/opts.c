@@ -510,6 +510,12 @@ static int set_output(struct parse *p, const char *v)
 	return 0;
 }
 
+static int set_plot(struct parse *p, const char *v)
+{
+	p->o->plot = v;
+	return 0;
+}
+
 static int set_format(struct parse *p, const char *v)
 {
 	if (strcmp(v, "normal") == 0)
@@ -627,6 +633,7 @@ static const struct option_row rows[] = {
 	  "1: jobs in one report with a line each (the default here, not in fio); 0: a report each" },
 	{ "output", required_argument, set_output, "FILE", "write the result there" },
 	{ "output_format", required_argument, set_format, "F", "normal, json, json+ (with histograms)" },
+	{ "plot", required_argument, set_plot, "FILE", "a chart as SVG: IOPS over time, or of each run or engine" },
 	{ "eta", required_argument, set_eta, "WHEN", "progress line: auto (on a terminal), always, never" },
 	{ "status_interval", required_argument, set_status, "TIME", "a line of progress on stderr this often" },
 	{ "percentile_list", required_argument, set_percentiles, "P:P..", "percentiles to report" },

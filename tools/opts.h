@@ -77,6 +77,7 @@ struct bench_opts {
 	const char *name;
 	bool group;                     /* jobs are reported as one */
 	const char *output;             /* file instead of standard output; NULL: none */
+	const char *plot;               /* SVG file; NULL: none */
 	enum opts_output format;
 	enum opts_tristate eta;
 	unsigned status_interval_s;

@@ -378,6 +378,23 @@ START_TEST(a_table_for_people_is_the_default)
 }
 END_TEST
 
+START_TEST(a_plot_has_a_bar_for_each_engine)
+{
+	const char *bar;
+	unsigned n = 0;
+
+	ck_assert_int_eq(run("bench f --create --size=4m --compare=1 --runtime=0.1 --plot=p.svg"), 0);
+	slurp("p.svg", out);
+	for (bar = out; (bar = strstr(bar, "class=\"bar\"")); bar++)
+		n++;
+	ck_assert_uint_eq(n, ENGINES_NR);
+	ck_assert_ptr_nonnull(strstr(out, ">psync<"));
+	/* what stands in the way of a file is said before anything is measured */
+	ck_assert_int_eq(run("bench f --create --size=4m --runtime=0.1 --plot=nosuch/p.svg"), 2);
+	ck_assert_ptr_nonnull(strstr(err, "--plot=nosuch/p.svg: No such file"));
+}
+END_TEST
+
 START_TEST(output_goes_to_a_file_if_asked)
 {
 	ck_assert_int_eq(run("bench f --create --size=4m --runtime=0.1 --output-format=json --output=result.json"), 0);
@@ -645,6 +662,7 @@ int main(void)
 	tcase_add_loop_test(t, without_group_reporting_each_job_has_a_report, 0, ENGINES_NR);
 	tcase_add_loop_test(t, a_repeated_run_gives_medians_and_their_spread, 0, ENGINES_NR);
 	tcase_add_test(t, a_table_for_people_is_the_default);
+	tcase_add_test(t, a_plot_has_a_bar_for_each_engine);
 	tcase_add_test(t, output_goes_to_a_file_if_asked);
 	tcase_add_loop_test(t, what_is_written_is_read_back_and_one_flipped_bit_is_found, 0, ENGINES_NR);
 	tcase_add_loop_test(t, a_checked_mix_of_two_jobs_finds_nothing_wrong, 0, ENGINES_NR);
