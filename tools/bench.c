@@ -76,7 +76,7 @@ static bool is_series(const struct bench *b)
 
 static void judge(struct bench *b, const struct result *r)
 {
-	if (result_failed(r) || result_short(r))
+	if (result_failed(r) || result_short(r) || r->log_failed)
 		b->exit_code = EXIT_FAILURE;
 }
 
@@ -191,6 +191,8 @@ static int open_output(struct bench *b)
 {
 	int rc = check_writable("plot", b->o.plot);
 
+	if (rc == 0)
+		rc = log_check(&b->o, stderr);
 	if (rc)
 		return rc;
 	b->out = stdout;

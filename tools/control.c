@@ -45,6 +45,9 @@ struct watch {
 	bool begun, ended;
 	struct moment sample, point, line;      /* last one of each kind */
 	struct samples all;
+	struct rate_log rates;
+	uint64_t (*jobs_done)[DIRS_NR]; /* [jobs_nr] for the rate logs; NULL: none */
+	FILE **lat_files;               /* [jobs_nr]; NULL: no latency log */
 	struct samples *jobs;           /* [parts_nr of the result] */
 	uint64_t status_due_ns;
 	bool line_shown;
@@ -74,6 +77,85 @@ static void take_moment(const struct run *r, struct moment *m)
 	read_lanes_done(r, 0, r->lanes_nr, m->done);
 	if (!sys_cpu_ticks(&m->ticks))
 		memset(&m->ticks, 0, sizeof(m->ticks));
+}
+
+/* --- logs --- */
+
+static void read_jobs_done(struct watch *w)
+{
+	for (unsigned i = 0; i < w->r->jobs_nr; i++)
+		read_job_done(w->r, i, w->jobs_done[i]);
+}
+
+static void begin_logs(struct watch *w, uint64_t now)
+{
+	if (!w->jobs_done)
+		return;
+	read_jobs_done(w);
+	rate_log_begin(&w->rates, now, (const uint64_t (*)[LOG_DIRS_NR])w->jobs_done);
+}
+
+static void step_logs(struct watch *w, uint64_t now, bool last)
+{
+	if (!w->jobs_done || (now < w->rates.due_ns && !last))
+		return;
+	read_jobs_done(w);
+	rate_log_step(&w->rates, w->r->o, now, (const uint64_t (*)[LOG_DIRS_NR])w->jobs_done, last);
+}
+
+static int open_logs(struct watch *w)
+{
+	const struct run *r = w->r;
+	int rc = 0;
+
+	if (r->pick != PICK_VERIFY)
+		rc = rate_log_open(&w->rates, r->o, r->jobs_nr);
+	if (rc == 0 && w->rates.interval_ns) {
+		w->jobs_done = calloc(r->jobs_nr, sizeof(*w->jobs_done));
+		if (!w->jobs_done)
+			rc = -ENOMEM;
+	}
+	if (rc || !r->logs)
+		return rc;
+	w->res->has_lat_log = true;
+	w->lat_files = calloc(r->jobs_nr, sizeof(*w->lat_files));
+	if (!w->lat_files)
+		return -ENOMEM;
+	for (unsigned i = 0; i < r->jobs_nr; i++) {
+		w->lat_files[i] = log_open(r->o->lat_log, "lat", i);
+		if (!w->lat_files[i])
+			return -errno;
+	}
+	return 0;
+}
+
+static int write_latencies(struct watch *w)
+{
+	const struct run *r = w->r;
+	unsigned each = r->lanes_nr / r->jobs_nr;
+	int rc = 0;
+
+	for (unsigned i = 0; r->logs && i < r->lanes_nr; i++) {
+		lat_log_end(&r->logs[i]);
+		w->res->log_entries += r->logs[i].nr;
+		w->res->log_dropped += r->logs[i].dropped;
+	}
+	for (unsigned i = 0; r->logs && i < r->jobs_nr && rc == 0; i++)
+		rc = lat_log_write(w->lat_files[i], &r->logs[i * each], each, r->o);
+	return rc;
+}
+
+static int close_logs(struct watch *w)
+{
+	int rc = rate_log_close(&w->rates);
+
+	for (unsigned i = 0; w->lat_files && i < w->r->jobs_nr; i++) {
+		if (w->lat_files[i] && fclose(w->lat_files[i]))
+			rc = -EIO;
+	}
+	free(w->lat_files);
+	free(w->jobs_done);
+	return rc;
 }
 
 /* --- while it runs --- */
@@ -170,6 +252,7 @@ static void begin_window(struct watch *w, const struct moment *now)
 	w->begun = true;
 	w->begin = w->sample = w->point = *now;
 	sys_throttle(&w->throttle);
+	begin_logs(w, now->ns);
 	memcpy(w->all.done, now->done, sizeof(w->all.done));
 	for (unsigned i = 0; i < w->res->parts_nr; i++)
 		read_job_done(w->r, i, w->jobs[i].done);
@@ -203,6 +286,7 @@ static void end_window(struct watch *w, const struct moment *now)
 		begin_window(w, now);
 	w->ended = true;
 	w->end = *now;
+	step_logs(w, now->ns, true);
 	sys_throttle(&t);
 	w->res->throttled_ms = (double)(t.quota_us - w->throttle.quota_us) / 1e3;
 	w->res->hot_throttles = t.hot_nr - w->throttle.hot_nr;
@@ -223,6 +307,8 @@ static void tick(struct watch *w)
 		add_sample(w, &now);
 	if (w->begun && !w->ended && now.ns - w->point.ns >= CLOCK_NS_PER_SEC - WAKE_NS / 2)
 		add_point(w, &now);
+	if (w->begun && !w->ended)
+		step_logs(w, now.ns, false);
 	if (!w->ended && now.ns >= deadline)
 		end_window(w, &now);
 	show_progress(w, &now);
@@ -237,6 +323,8 @@ static uint64_t next_wake(const struct watch *w, uint64_t now)
 		wake = w->r->ramp_end_ns;
 	if (!w->ended && deadline > now && deadline < wake)
 		wake = deadline;
+	if (w->begun && !w->ended && w->rates.due_ns < wake)
+		wake = w->rates.due_ns;
 	return wake;
 }
 
@@ -491,6 +579,8 @@ static void release(struct watch *w)
 
 	w->t0 = clock_ns();
 	r->ramp_end_ns = w->t0 + (read_back ? 0 : r->o->ramp_ns);
+	for (unsigned i = 0; r->logs && i < r->lanes_nr; i++)
+		r->logs[i].from_ns = r->ramp_end_ns;
 	/* relaxed: the lock below publishes it */
 	atomic_store_explicit(&r->deadline_ns, runtime ? r->ramp_end_ns + runtime : UINT64_MAX, memory_order_relaxed);
 	for (unsigned i = 0; i < r->jobs_nr; i++)
@@ -533,14 +623,17 @@ static int allocate(struct watch *w, const struct engine *e)
 int control_run(struct run *r, const struct engine *e, const struct control_view *view, const atomic_int *stop,
 		struct result *ret)
 {
-	struct watch w = { .r = r, .view = view, .res = ret };
-	int rc;
+	struct watch w = { .r = r, .view = view, .res = ret, .rates.due_ns = UINT64_MAX };
+	int rc, log_rc;
 
 	init_result(ret, e, r->pick == PICK_VERIFY);
 	rc = allocate(&w, e);
 	if (rc == 0)
+		rc = open_logs(&w);
+	if (rc == 0)
 		rc = e->start(r);
 	if (rc) {
+		(void)close_logs(&w); /* the run's own failure counts */
 		free(w.jobs);
 		return rc;
 	}
@@ -551,6 +644,13 @@ int control_run(struct run *r, const struct engine *e, const struct control_view
 	e->finish(r);
 	sum_up(&w);
 	rc = sum_parts(&w, e);
+	log_rc = write_latencies(&w);
+	if (close_logs(&w) && log_rc == 0)
+		log_rc = -EIO;
+	if (log_rc) {
+		fprintf(stderr, "martlet bench: writing the logs: %s\n", strerror(-log_rc));
+		ret->log_failed = true;
+	}
 	free(w.jobs);
 	return r->failed ? r->failed : rc;
 }

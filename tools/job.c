@@ -193,6 +193,29 @@ static void init_sync(struct run *r)
 	(void)pthread_condattr_destroy(&monotonic);
 }
 
+/* Equal shares of the memory, touched now, so that the run takes no page fault for them. */
+static int allocate_logs(struct run *r)
+{
+	uint64_t each = r->o->log_mem / r->lanes_nr / sizeof(struct lat_entry);
+
+	if (each == 0)
+		each = 1;
+	r->log_bytes = each * r->lanes_nr * sizeof(struct lat_entry);
+	r->log_entries = map_zeroed(r->log_bytes);
+	r->logs = aligned_alloc(128, r->lanes_nr * sizeof(*r->logs));
+	if (!r->log_entries || !r->logs)
+		return -ENOMEM;
+	memset(r->logs, 0, r->lanes_nr * sizeof(*r->logs));
+	for (unsigned i = 0; i < r->lanes_nr; i++) {
+		r->logs[i].entries = r->log_entries + i * each;
+		r->logs[i].max = each;
+		r->logs[i].interval_ns = r->o->log_avg_given ? r->o->log_avg_ms * CLOCK_NS_PER_MS : 0;
+		r->lanes[i].log = &r->logs[i];
+		r->lanes[i].extras = true;
+	}
+	return 0;
+}
+
 int run_init(struct run *r, const struct bench_opts *o, const struct targets *ts, const struct engine *e,
 	     struct verify *v, bool read_back)
 {
@@ -209,6 +232,8 @@ int run_init(struct run *r, const struct bench_opts *o, const struct targets *ts
 	r->jobs_nr = o->numjobs;
 	choose_work(r, read_back);
 	rc = allocate(r, e);
+	if (rc == 0 && o->lat_log && !read_back)
+		rc = allocate_logs(r);
 	for (unsigned i = 0; i < r->jobs_nr && rc == 0; i++)
 		rc = init_job(&r->jobs[i], r, i, read_back);
 	if (rc == 0 && o->writes)
@@ -228,6 +253,9 @@ void run_fini(struct run *r)
 		(void)munmap(r->lanes, r->lanes_nr * sizeof(*r->lanes));
 	if (r->buffers)
 		(void)munmap(r->buffers, r->buffers_bytes);
+	if (r->log_entries)
+		(void)munmap(r->log_entries, r->log_bytes);
+	free(r->logs);
 	free(r->counts);
 	free(r->parts);
 	free(r->slots);
@@ -495,12 +523,14 @@ bool slot_next_odd(struct slot *s, struct lane *l, uint64_t now)
 	return true;
 }
 
-void lane_count_extras(struct lane *l, const struct slot *s)
+void lane_count_extras(struct lane *l, const struct slot *s, uint64_t now)
 {
 	unsigned dir = s->is_write ? DIR_WRITE : DIR_READ;
 
 	if (l->per_target)
 		l->per_target[s->part->target].ios[dir]++;
+	if (l->log)
+		lat_log_add(l->log, dir, now, now - s->start_ns, s->off);
 }
 
 static void count_failure(struct slot *s, struct lane *l, int64_t res)

@@ -24,6 +24,7 @@
 
 #include "clock.h"
 #include "hist.h"
+#include "log.h"
 #include "opts.h"
 #include "pace.h"
 #include "rng.h"
@@ -115,6 +116,7 @@ struct lane {
 	uint64_t depth[JOB_DEPTHS_NR];
 	uint32_t errnos[JOB_ERRNOS_NR];
 	struct target_count *per_target;        /* [targets_nr]; NULL with one */
+	struct lat_log *log;            /* NULL: none */
 	struct hist lat[DIRS_NR], slat[DIRS_NR], clat[DIRS_NR];
 	struct hist pacing;             /* rate mode: actual less intended start */
 };
@@ -152,6 +154,9 @@ struct run {
 	struct lane *lanes;
 	struct part *parts;             /* [jobs_nr][targets_nr] */
 	struct target_count *counts;    /* [lanes_nr][targets_nr]; NULL with one target */
+	struct lat_log *logs;           /* [lanes_nr]; NULL: none */
+	struct lat_entry *log_entries;  /* [lanes_nr][max of each] */
+	size_t log_bytes;
 	char *buffers;
 	size_t buffers_bytes;
 	struct engine_note note;
@@ -196,7 +201,7 @@ void run_fini(struct run *r);
 /* Out-of-line halves of the functions below. */
 bool slot_next_odd(struct slot *s, struct lane *l, uint64_t now);
 uint64_t slot_done_odd(struct slot *s, struct lane *l, int64_t res, uint64_t now);
-void lane_count_extras(struct lane *l, const struct slot *s);
+void lane_count_extras(struct lane *l, const struct slot *s, uint64_t now);
 void lane_note_begin(struct lane *l, uint64_t now);
 void lane_note_end(struct lane *l);
 
@@ -350,7 +355,7 @@ static inline void lane_count(struct lane *l, const struct slot *s, uint64_t now
 		return;
 	}
 	if (__builtin_expect(l->extras, 0))
-		lane_count_extras(l, s);
+		lane_count_extras(l, s, now);
 	hist_record(&l->lat[dir], now - s->start_ns);
 	if (s->sampled && s->staged_ns) {
 		hist_record(&l->slat[dir], s->staged_ns - s->begun_ns);

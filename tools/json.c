@@ -356,6 +356,12 @@ static void add_engine(json *job, const struct json_in *in, const struct result 
 	add_errors(m, r);
 	add_target_counts(m, in->targets, r);
 	add_pacing(m, o, r);
+	if (r->has_lat_log) {
+		json *k = add_object(m, "latency_log");
+
+		add_u64(k, "entries", r->log_entries);
+		add_u64(k, "dropped", r->log_dropped);
+	}
 	add_series(m, r);
 }
 

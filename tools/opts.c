@@ -510,6 +510,42 @@ static int set_output(struct parse *p, const char *v)
 	return 0;
 }
 
+/* fio: without a name, that of the job, which may be given later. */
+static int set_iops_log(struct parse *p, const char *v)
+{
+	p->o->iops_log = v ? v : "";
+	return 0;
+}
+
+static int set_bw_log(struct parse *p, const char *v)
+{
+	p->o->bw_log = v ? v : "";
+	return 0;
+}
+
+static int set_lat_log(struct parse *p, const char *v)
+{
+	p->o->lat_log = v ? v : "";
+	return 0;
+}
+
+static int set_log_avg(struct parse *p, const char *v)
+{
+	p->o->log_avg_given = true;
+	return set_unsigned(p, v, 10, 3600000, &p->o->log_avg_ms);
+}
+
+static int set_log_offset(struct parse *p, const char *v) { return set_flag(p, v, &p->o->log_offset); }
+
+static int set_log_mem(struct parse *p, const char *v)
+{
+	int rc = set_bytes(p, v, &p->o->log_mem);
+
+	if (rc == 0 && (p->o->log_mem < 4096 || p->o->log_mem > UINT64_C(1) << 40))
+		return refuse(p, "'%s' is outside 4k to 1t", v);
+	return rc;
+}
+
 static int set_plot(struct parse *p, const char *v)
 {
 	p->o->plot = v;
@@ -633,6 +669,13 @@ static const struct option_row rows[] = {
 	  "1: jobs in one report with a line each (the default here, not in fio); 0: a report each" },
 	{ "output", required_argument, set_output, "FILE", "write the result there" },
 	{ "output_format", required_argument, set_format, "F", "normal, json, json+ (with histograms)" },
+	{ "write_iops_log", optional_argument, set_iops_log, "PREFIX", "fio's log of IOPS, PREFIX_iops.JOB.log" },
+	{ "write_bw_log", optional_argument, set_bw_log, "PREFIX", "fio's log of KiB/s, PREFIX_bw.JOB.log" },
+	{ "write_lat_log", optional_argument, set_lat_log, "PREFIX",
+	  "fio's log of latencies in ns, PREFIX_lat.JOB.log: of each I/O, or averaged" },
+	{ "log_avg_msec", required_argument, set_log_avg, "MS", "interval of the logs (1000 for rates; latencies: none)" },
+	{ "log_offset", optional_argument, set_log_offset, "0|1", "the offset of each I/O in the logs (0)" },
+	{ "log_mem", required_argument, set_log_mem, "SIZE", "memory for the latency log (64m); what does not fit is counted" },
 	{ "plot", required_argument, set_plot, "FILE", "a chart as SVG: IOPS over time, or of each run or engine" },
 	{ "eta", required_argument, set_eta, "WHEN", "progress line: auto (on a terminal), always, never" },
 	{ "status_interval", required_argument, set_status, "TIME", "a line of progress on stderr this often" },
@@ -689,12 +732,12 @@ static bool is_fio_option(const char *name)
 		"fallocate", "fdatasync", "filesize", "fill_device", "fixedbufs", "force_async",
 		"fsync", "fsync_on_close", "gtod_reduce", "hipri", "iodepth_batch", "iodepth_batch_complete_max",
 		"iodepth_batch_complete_min", "iodepth_batch_submit", "iodepth_low", "ioscheduler", "iomem", "mem",
-		"lat_percentiles", "latency_target", "latency_window", "lockmem", "log_avg_msec", "loops", "nice",
+		"lat_percentiles", "latency_target", "latency_window", "lockmem", "loops", "nice",
 		"nonvectored", "nowait", "nrfiles", "offset_increment", "openfiles", "overwrite", "percentage_random",
 		"prio", "rate", "rate_min", "refill_buffers", "registerfiles", "rw_sequencer", "serialize_overlap",
 		"softrandommap", "sqthread_poll", "sqthread_poll_cpu", "startdelay", "steadystate", "stonewall",
 		"sync", "thinktime", "uncached", "unlink", "verify_async", "verify_backlog", "verify_interval",
-		"verify_only", "wait_for", "write_bw_log", "write_iops_log", "write_lat_log", "zero_buffers", "zonemode",
+		"verify_only", "wait_for", "zero_buffers", "zonemode",
 	};
 
 	for (size_t i = 0; i < sizeof(lacking) / sizeof(lacking[0]); i++) {
@@ -816,6 +859,8 @@ static void set_defaults(struct bench_opts *o)
 	o->name = "bench";
 	o->group = true;
 	o->repeat = 1;
+	o->log_avg_ms = 1000;
+	o->log_mem = UINT64_C(64) << 20;
 	o->percentiles_nr = sizeof(percentiles) / sizeof(percentiles[0]);
 	memcpy(o->percentile, percentiles, sizeof(percentiles));
 	if (sched_getaffinity(0, sizeof(o->cpus), &o->cpus))
@@ -863,6 +908,15 @@ static int settle(struct parse *p)
 			      o->compare_rounds);
 	if (o->repeat > 1 && o->verify)
 		return refuse(p, "checking costs more than the I/O: verify and repeat are two runs");
+	p->name = "write_lat_log";
+	if (o->iops_log && !*o->iops_log)
+		o->iops_log = o->name;
+	if (o->bw_log && !*o->bw_log)
+		o->bw_log = o->name;
+	if (o->lat_log && !*o->lat_log)
+		o->lat_log = o->name;
+	if ((o->iops_log || o->bw_log || o->lat_log) && (o->repeat > 1 || o->compare_rounds))
+		return refuse(p, "logs are of one run: leave out --repeat and --compare");
 	if (o->io_size && o->io_size < o->bs) {
 		p->name = "io_size";
 		return refuse(p, "less than one block of %llu bytes", (unsigned long long)o->bs);

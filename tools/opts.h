@@ -77,6 +77,10 @@ struct bench_opts {
 	const char *name;
 	bool group;                     /* jobs are reported as one */
 	const char *output;             /* file instead of standard output; NULL: none */
+	const char *iops_log, *bw_log, *lat_log;        /* prefixes of fio's logs; NULL: none */
+	unsigned log_avg_ms;
+	bool log_avg_given, log_offset; /* not given: latencies are logged one by one */
+	uint64_t log_mem;               /* bytes that the latency log may take */
 	const char *plot;               /* SVG file; NULL: none */
 	enum opts_output format;
 	enum opts_tristate eta;

@@ -146,6 +146,16 @@ static void print_engine(FILE *out, const struct result *r)
 		fputc('\n', out);
 }
 
+static void print_lat_log(FILE *out, const struct bench_opts *o, const struct result *r)
+{
+	if (!r->has_lat_log)
+		return;
+	fprintf(out, "latency log: %" PRIu64 " %s\n", r->log_entries, o->log_avg_given ? "intervals" : "I/Os");
+	if (r->log_dropped)
+		fprintf(out, "warning: %" PRIu64 " more did not fit into --log_mem=%.0fk and were left out; "
+			"--log_avg_msec takes less\n", r->log_dropped, (double)o->log_mem / 1024);
+}
+
 static void print_verify(FILE *out, const struct verify *v)
 {
 	uint64_t checked, bad;
@@ -244,6 +254,7 @@ void report_run(FILE *out, const struct bench_opts *o, const struct targets *ts,
 	print_rate(out, o, r);
 	print_engine(out, r);
 	print_errors(out, r);
+	print_lat_log(out, o, r);
 	print_noise(out, o, r);
 	print_verify(out, v);
 }

@@ -72,6 +72,8 @@ struct result {
 	uint64_t errnos[JOB_ERRNOS_NR];
 	unsigned iowq_threads;          /* alive at the end of the window */
 	struct engine_note note;
+	bool has_lat_log, log_failed;
+	uint64_t log_entries, log_dropped;      /* of the latency log */
 	struct worker_result *workers;  /* [workers_nr], one a job */
 	unsigned workers_nr;
 	struct result *parts;           /* [parts_nr] the jobs' own results; 0 of them where jobs are reported as one */

@@ -395,6 +395,53 @@ START_TEST(a_plot_has_a_bar_for_each_engine)
 }
 END_TEST
 
+static unsigned lines_in(const char *name)
+{
+	unsigned n = 0;
+
+	slurp(name, out);
+	for (const char *c = out; *c; c++)
+		n += *c == '\n';
+	return n;
+}
+
+START_TEST(logs_are_fio_s)
+{
+	double ios = 0, iops, bw;
+	unsigned ms, dir, bs;
+
+	ck_assert_int_eq(run("bench f --create --size=8m --numjobs=2 --iodepth=3 --number_ios=500 --engine=%s "
+			     "--write_lat_log=l --log_offset=1", engines[_i]), 0);
+	ck_assert_ptr_nonnull(strstr(out, "latency log: 1000 I/Os"));
+	ck_assert_uint_eq(lines_in("l_lat.1.log") + lines_in("l_lat.2.log"), 1000);
+	ck_assert_int_eq(sscanf(out, "%u, %lf, %u, %u, %*u, 0\n", &ms, &iops, &dir, &bs), 4);
+	ck_assert(ms < 10000 && iops > 0 && dir == 0 && bs == 4096);
+
+	ck_assert_int_eq(run("bench f --create --size=8m --numjobs=2 --runtime=0.45 --ramp_time=0.1 --engine=%s --eta=never "
+			     "--write_iops_log=r --write_bw_log=r --log_avg_msec=100 --output-format=json", engines[_i]), 0);
+	parse_json();
+	for (unsigned job = 1; job <= 2; job++) {
+		char name[32];
+
+		snprintf(name, sizeof(name), "r_iops.%u.log", job);
+		ck_assert_uint_ge(lines_in(name), 3);
+		for (char *at = out, *end; (end = strchr(at, '\n')); at = end + 1) {
+			static unsigned last;
+
+			ck_assert_int_eq(sscanf(at, "%u, %lf, %u, %u, 0\n", &ms, &iops, &dir, &bs), 4);
+			ios += iops * (ms - (at == out ? 0 : last)) / 1000;
+			last = ms;
+		}
+		snprintf(name, sizeof(name), "r_bw.%u.log", job);
+		ck_assert_uint_ge(lines_in(name), 3);
+		ck_assert_int_eq(sscanf(out, "%u, %lf,", &ms, &bw), 2);
+	}
+	/* the end is left out when less than half an interval remains */
+	ck_assert_double_ge(ios, num("jobs/0/read/total_ios") * 0.6);
+	ck_assert_double_le(ios, num("jobs/0/read/total_ios") * 1.02 + 100);
+}
+END_TEST
+
 START_TEST(output_goes_to_a_file_if_asked)
 {
 	ck_assert_int_eq(run("bench f --create --size=4m --runtime=0.1 --output-format=json --output=result.json"), 0);
@@ -663,6 +710,7 @@ int main(void)
 	tcase_add_loop_test(t, a_repeated_run_gives_medians_and_their_spread, 0, ENGINES_NR);
 	tcase_add_test(t, a_table_for_people_is_the_default);
 	tcase_add_test(t, a_plot_has_a_bar_for_each_engine);
+	tcase_add_loop_test(t, logs_are_fio_s, 0, ENGINES_NR);
 	tcase_add_test(t, output_goes_to_a_file_if_asked);
 	tcase_add_loop_test(t, what_is_written_is_read_back_and_one_flipped_bit_is_found, 0, ENGINES_NR);
 	tcase_add_loop_test(t, a_checked_mix_of_two_jobs_finds_nothing_wrong, 0, ENGINES_NR);
