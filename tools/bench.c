@@ -16,7 +16,9 @@
 #include <unistd.h>
 
 #include "control.h"
+#include "hgrm.h"
 #include "json.h"
+#include "merge.h"
 #include "opts.h"
 #include "plot.h"
 #include "report.h"
@@ -149,6 +151,31 @@ static int plot(const struct bench *b)
 	return rc;
 }
 
+/* All I/Os of all runs: repeated runs are one distribution. */
+static int save_distribution(const struct bench *b)
+{
+	struct hist *all, lat;
+	int rc;
+
+	if (!b->o.hdr_log)
+		return 0;
+	all = malloc(sizeof(*all));
+	if (!all)
+		return -ENOMEM;
+	hist_init(all);
+	for (unsigned i = 0; i < b->s.results_nr; i++) {
+		if (b->s.results[i].read_back)
+			continue;
+		result_lat_all(&b->s.results[i], &lat);
+		hist_merge(all, &lat);
+	}
+	rc = hgrm_save(b->o.hdr_log, all);
+	if (rc)
+		fprintf(stderr, "martlet bench: --hdr_log=%s: %s\n", b->o.hdr_log, strerror(-rc));
+	free(all);
+	return rc;
+}
+
 static int report(struct bench *b)
 {
 	struct json_in in = {
@@ -167,6 +194,8 @@ static int report(struct bench *b)
 	if (rc)
 		fprintf(stderr, "martlet bench: writing the result: %s\n", strerror(-rc));
 	if (plot(b) && rc == 0)
+		rc = -EIO;
+	if (save_distribution(b) && rc == 0)
 		rc = -EIO;
 	return rc;
 }
@@ -193,6 +222,8 @@ static int open_output(struct bench *b)
 
 	if (rc == 0)
 		rc = log_check(&b->o, stderr);
+	if (rc == 0)
+		rc = check_writable("hdr_log", b->o.hdr_log);
 	if (rc)
 		return rc;
 	b->out = stdout;
@@ -268,6 +299,38 @@ static int measure(struct bench *b)
 	return b->exit_code;
 }
 
+/* --merge: nothing is run. */
+static int merge(struct bench *b)
+{
+	static struct merged m;
+	struct json_in in = { .o = &b->o, .results = &m.r, .results_nr = 1, .merged = &m };
+	struct hist lat;
+	int rc = merge_read(&m, &b->o, stderr);
+
+	if (rc) {
+		merge_fini(&m);
+		return EXIT_USAGE;
+	}
+	judge(b, &m.r);
+	in.exit_code = b->exit_code;
+	report_merged(b->people, &b->o, &m);
+	if (b->o.format != OUTPUT_NORMAL)
+		rc = json_write(b->out, &in);
+	if (fflush(b->out))
+		rc = -errno;
+	result_lat_all(&m.r, &lat);
+	if (rc == 0 && b->o.hdr_log)
+		rc = hgrm_save(b->o.hdr_log, &lat);
+	if (rc) {
+		fprintf(stderr, "martlet bench: writing the result: %s\n", strerror(-rc));
+		b->exit_code = EXIT_FAILURE;
+	}
+	merge_fini(&m);
+	if (b->out != stdout)
+		(void)fclose(b->out); /* flushed and checked above */
+	return b->exit_code;
+}
+
 int bench_main(int argc, char **argv)
 {
 	static struct bench b;
@@ -284,6 +347,8 @@ int bench_main(int argc, char **argv)
 	catch_signals();
 	if (open_output(&b))
 		return EXIT_USAGE;
+	if (b.o.merge)
+		return merge(&b);
 	rc = targets_open(&b.ts, &b.o, &stop, stderr);
 	if (rc == 0)
 		rc = measure(&b);

@@ -362,16 +362,8 @@ static void watch_run(struct watch *w, const atomic_int *stop)
 
 static void init_result(struct result *res, const struct engine *e, bool read_back)
 {
-	memset(res, 0, sizeof(*res));
-	res->engine = e->name;
+	result_init(res, e->name);
 	res->read_back = read_back;
-	res->job = -1;
-	hist_init(&res->pacing);
-	for (unsigned d = 0; d < DIRS_NR; d++) {
-		hist_init(&res->dir[d].lat);
-		hist_init(&res->dir[d].slat);
-		hist_init(&res->dir[d].clat);
-	}
 }
 
 static double seconds_of(const struct timeval *tv)

@@ -25,8 +25,6 @@
 #include "clock.h"
 #include "sys.h"
 
-#define SCHEMA_VERSION 1
-
 typedef struct json_object json;
 
 static void add(json *o, const char *key, json *value)
@@ -107,8 +105,10 @@ static void add_hist(json *o, const char *key, const struct bench_opts *opts, co
 	add_u64(l, "N", n);
 	if (n)
 		add_percentiles(l, opts, h);
-	if (n && opts->format == OUTPUT_JSON_PLUS)
+	if (n && opts->format == OUTPUT_JSON_PLUS) {
+		add_u64(l, "sum", h->sum);      /* exact, where the mean is rounded */
 		add_bins(l, h);
+	}
 }
 
 static void add_share(json *o, const char *key, const struct hist *h, uint64_t from, uint64_t below, uint64_t n)
@@ -332,6 +332,7 @@ static void add_engine(json *job, const struct json_in *in, const struct result 
 	add_u64(m, "round", r->round);
 	add_bool(m, "read_back", r->read_back);
 	add_bool(m, "interrupted", r->interrupted);
+	add_u64(m, "runtime_ns", r->runtime_ns);
 	add_double(m, "cpu_us_per_io", r->cpu_us_per_io);
 	add_double(m, "other_cpus", r->other_cpus);
 	add_double(m, "steal_cpus", r->steal_cpus);
@@ -529,6 +530,42 @@ static void add_repeat(json *m, const struct series *s)
 		add_summary(k, &s->summary[0]);
 }
 
+/* What was done, whoever gave which option. */
+static void add_work(json *m, const struct bench_opts *o)
+{
+	json *k = add_object(m, "work");
+
+	add_text(k, "engine", o->compare_rounds ? "compare" : opts_engine_name(o->engine));
+	add_text(k, "rw", o->rw);
+	add_u64(k, "rwmixread", o->rwmixread);
+	add_u64(k, "bs", o->bs);
+	add_u64(k, "iodepth", o->iodepth);
+	add_u64(k, "numjobs", o->numjobs);
+	add_bool(k, "direct", o->direct);
+	add_u64(k, "rate_iops", o->rate_iops);
+}
+
+static void add_merged(json *m, const struct bench_opts *o, const struct merged *g)
+{
+	json *k = add_object(m, "merge"), *inputs = json_object_new_array(), *warnings = json_object_new_array();
+
+	add_text(k, "mode", o->merge == MERGE_SERIAL ? "serial" : "parallel");
+	for (unsigned i = 0; i < g->inputs_nr; i++) {
+		const struct merge_input *in = &g->inputs[i];
+		json *j = json_object_new_object();
+
+		add_text(j, "path", in->path);
+		add_u64(j, "total_ios", in->ios);
+		add_u64(j, "runtime_ns", in->runtime_ns);
+		(void)json_object_array_add(inputs, j); /* see the top */
+	}
+	for (unsigned i = 0; i < g->warnings_nr; i++)
+		(void)json_object_array_add(warnings, json_object_new_string(g->warning[i])); /* see the top */
+	add(k, "inputs", inputs);
+	add(k, "warnings", warnings);
+	add(m, "work", g->work ? json_tokener_parse(g->work) : NULL);
+}
+
 static void add_verify(json *m, const struct verify *v)
 {
 	json *k;
@@ -614,11 +651,17 @@ static json *new_document(const struct json_in *in)
 	for (unsigned i = 0; i < in->results_nr; i++)
 		add_result(jobs, in, &in->results[i]);
 	add(doc, "jobs", jobs);
-	add_disk_util(doc, in->targets);
+	if (in->targets)
+		add_disk_util(doc, in->targets);
 	m = add_object(doc, "martlet");
-	add_u64(m, "schema_version", SCHEMA_VERSION);
+	add_u64(m, "schema_version", JSON_SCHEMA_VERSION);
 	add_u64(m, "exit_code", (uint64_t)in->exit_code);
+	if (in->merged) {
+		add_merged(m, in->o, in->merged);
+		return doc;
+	}
 	add_u64(m, "seed", in->o->seed);
+	add_work(m, in->o);
 	add_machine(m);
 	add_targets(m, in->o, in->targets);
 	add_verify(m, in->verify);

@@ -552,6 +552,20 @@ static int set_plot(struct parse *p, const char *v)
 	return 0;
 }
 
+static int set_hdr_log(struct parse *p, const char *v)
+{
+	p->o->hdr_log = v;
+	return 0;
+}
+
+static int set_merge(struct parse *p, const char *v)
+{
+	if (v && strcmp(v, "parallel") && strcmp(v, "serial"))
+		return refuse(p, "'%s' is neither parallel nor serial; the results are words of their own: --merge A B", v);
+	p->o->merge = v && v[0] == 's' ? MERGE_SERIAL : MERGE_PARALLEL;
+	return 0;
+}
+
 static int set_format(struct parse *p, const char *v)
 {
 	if (strcmp(v, "normal") == 0)
@@ -676,6 +690,9 @@ static const struct option_row rows[] = {
 	{ "log_avg_msec", required_argument, set_log_avg, "MS", "interval of the logs (1000 for rates; latencies: none)" },
 	{ "log_offset", optional_argument, set_log_offset, "0|1", "the offset of each I/O in the logs (0)" },
 	{ "log_mem", required_argument, set_log_mem, "SIZE", "memory for the latency log (64m); what does not fit is counted" },
+	{ "hdr_log", required_argument, set_hdr_log, "FILE", "latency distribution in HdrHistogram's format (.hgrm)" },
+	{ "merge", optional_argument, set_merge, "parallel|serial",
+	  "run nothing: add up results (json+) given as words, that ran side by side or one after the other" },
 	{ "plot", required_argument, set_plot, "FILE", "a chart as SVG: IOPS over time, or of each run or engine" },
 	{ "eta", required_argument, set_eta, "WHEN", "progress line: auto (on a terminal), always, never" },
 	{ "status_interval", required_argument, set_status, "TIME", "a line of progress on stderr this often" },
@@ -823,6 +840,11 @@ static int scan(struct parse *p, int argc, char **argv)
 			return rc;
 		note_given(p->o, row->name, optarg);
 	}
+	if (p->o->merge) {
+		p->o->inputs = argv + optind;
+		p->o->inputs_nr = (unsigned)(argc - optind);
+		return 0;
+	}
 	for (; optind < argc; optind++) {
 		p->name = "filename";
 		if (p->o->filename)
@@ -867,6 +889,28 @@ static void set_defaults(struct bench_opts *o)
 		CPU_SET(0, &o->cpus);
 }
 
+/* --merge runs nothing, so what is about a run is refused. */
+static int settle_merge(struct parse *p)
+{
+	static const char *const about_output[] = {
+		"merge", "name", "output", "output_format", "percentile_list", "hdr_log",
+	};
+	const struct bench_opts *o = p->o;
+
+	for (unsigned i = 0; i < o->given_nr; i++) {
+		bool fits = false;
+
+		for (size_t k = 0; k < sizeof(about_output) / sizeof(about_output[0]); k++)
+			fits |= strcmp(o->given[i].name, about_output[k]) == 0;
+		p->name = o->given[i].name;
+		if (!fits)
+			return refuse(p, "--merge runs nothing: it takes results and --name, --output, --output-format, "
+				      "--percentile_list, --hdr_log");
+	}
+	p->name = "merge";
+	return o->inputs_nr ? 0 : refuse(p, "say which results (--output-format=json+) to merge");
+}
+
 static bool is_counted(const struct bench_opts *o)
 {
 	return o->number_ios || o->io_size;
@@ -877,6 +921,8 @@ static int settle(struct parse *p)
 {
 	struct bench_opts *o = p->o;
 
+	if (o->merge)
+		return settle_merge(p);
 	p->name = "filename";
 	if (!o->filename)
 		return refuse(p, "say which file or block device to measure");
@@ -917,6 +963,9 @@ static int settle(struct parse *p)
 		o->lat_log = o->name;
 	if ((o->iops_log || o->bw_log || o->lat_log) && (o->repeat > 1 || o->compare_rounds))
 		return refuse(p, "logs are of one run: leave out --repeat and --compare");
+	p->name = "hdr_log";
+	if (o->hdr_log && o->compare_rounds)
+		return refuse(p, "one distribution is of one engine: leave out --compare");
 	if (o->io_size && o->io_size < o->bs) {
 		p->name = "io_size";
 		return refuse(p, "less than one block of %llu bytes", (unsigned long long)o->bs);

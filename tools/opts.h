@@ -21,6 +21,7 @@ enum opts_engine { ENGINE_MARTLET, ENGINE_RAW, ENGINE_PSYNC, ENGINES_NR };
 enum opts_dist { DIST_UNIFORM, DIST_ZIPF };
 enum opts_verify { VERIFY_NONE, VERIFY_CRC32C, VERIFY_PATTERN };
 enum opts_output { OUTPUT_NORMAL, OUTPUT_JSON, OUTPUT_JSON_PLUS };
+enum opts_merge { MERGE_NONE, MERGE_PARALLEL, MERGE_SERIAL };
 enum opts_tristate { OPTS_AUTO = -1, OPTS_NO, OPTS_YES };
 
 /* One option as it was given; for the report. */
@@ -73,6 +74,11 @@ struct bench_opts {
 	unsigned slat_sample;           /* every n-th I/O has its submission timed */
 	enum opts_tristate pre_read;
 
+	/* instead of a run: results to merge */
+	enum opts_merge merge;
+	char *const *inputs;            /* [inputs_nr] files, in argv */
+	unsigned inputs_nr;
+
 	/* output */
 	const char *name;
 	bool group;                     /* jobs are reported as one */
@@ -81,6 +87,7 @@ struct bench_opts {
 	unsigned log_avg_ms;
 	bool log_avg_given, log_offset; /* not given: latencies are logged one by one */
 	uint64_t log_mem;               /* bytes that the latency log may take */
+	const char *hdr_log;            /* percentile distribution; NULL: none */
 	const char *plot;               /* SVG file; NULL: none */
 	enum opts_output format;
 	enum opts_tristate eta;

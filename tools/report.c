@@ -259,6 +259,23 @@ void report_run(FILE *out, const struct bench_opts *o, const struct targets *ts,
 	print_verify(out, v);
 }
 
+void report_merged(FILE *out, const struct bench_opts *o, const struct merged *m)
+{
+	static const struct targets none;
+
+	for (unsigned i = 0; i < m->inputs_nr; i++) {
+		const struct merge_input *in = &m->inputs[i];
+		double seconds = (double)in->runtime_ns / 1e9;
+		char iops[16];
+
+		fprintf(out, "%s: %" PRIu64 " I/Os in %.3f s, IOPS %s\n", in->path, in->ios, seconds,
+			report_si(iops, seconds > 0 ? (double)in->ios / seconds : 0));
+	}
+	for (unsigned i = 0; i < m->warnings_nr; i++)
+		fprintf(out, "warning: %s\n", m->warning[i]);
+	report_run(out, o, &none, &m->r, NULL);
+}
+
 void report_round(FILE *out, const struct result *r)
 {
 	struct hist lat;

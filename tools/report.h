@@ -5,6 +5,7 @@
 
 #include <stdio.h>
 
+#include "merge.h"
 #include "result.h"
 #include "series.h"
 #include "target.h"
@@ -12,6 +13,9 @@
 
 /* What is about to be measured: a few lines. */
 void report_head(FILE *out, const struct bench_opts *o, const struct targets *ts);
+
+/* What was merged; then report_run() of the sum. */
+void report_merged(FILE *out, const struct bench_opts *o, const struct merged *m);
 
 /* One run in full. v: its checks, or NULL. */
 void report_run(FILE *out, const struct bench_opts *o, const struct targets *ts, const struct result *r,

@@ -94,6 +94,9 @@ double result_enters_per_io(const struct result *r);
 /* Latencies of reads and writes together. */
 void result_lat_all(const struct result *r, struct hist *ret_lat);
 
+/* Nothing measured yet. engine: kept */
+void result_init(struct result *r, const char *engine);
+
 void result_set_round(struct result *r, const char *variant, unsigned round);
 
 void result_free(struct result *r);

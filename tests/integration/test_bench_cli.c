@@ -442,6 +442,38 @@ START_TEST(logs_are_fio_s)
 }
 END_TEST
 
+START_TEST(results_are_merged_and_distributions_written)
+{
+	double n[2], max[2];
+
+	for (unsigned i = 0; i < 2; i++) {
+		ck_assert_int_eq(run("bench f --create --size=8m --number_ios=%u --engine=%s --output-format=json+ "
+				     "--output=%u.json --hdr_log=%u.hgrm", 2000 + 500 * i, engines[_i], i, i), 0);
+		slurp(i ? "1.json" : "0.json", out);
+		parse_json();
+		n[i] = num("jobs/0/read/lat_ns/N");
+		max[i] = num("jobs/0/read/lat_ns/max");
+	}
+	ck_assert_int_eq(run("bench --merge=serial 0.json 1.json --output-format=json+ --hdr_log=m.hgrm"), 0);
+	parse_json();
+	ck_assert_double_eq(n[0] + n[1], 4500);
+	ck_assert_double_eq(num("jobs/0/read/lat_ns/N"), 4500);
+	ck_assert_double_eq(num("jobs/0/read/total_ios"), 4500);
+	ck_assert_double_eq(num("jobs/0/read/lat_ns/max"), max[0] > max[1] ? max[0] : max[1]);
+	ck_assert_str_eq(text("martlet/merge/inputs/1/path"), "1.json");
+	ck_assert_double_eq(num("martlet/work/bs"), 4096);
+	slurp("m.hgrm", out);
+	ck_assert_ptr_nonnull(strstr(out, "1.000000000000       4500\n"));
+	slurp("0.hgrm", out);
+	ck_assert_ptr_nonnull(strstr(out, "1.000000000000       2000\n"));
+	ck_assert_int_eq(run("bench --merge 0.json 1.json"), 0);
+	ck_assert_ptr_nonnull(strstr(out, "0.json: 2000 I/Os"));
+	ck_assert_ptr_nonnull(strstr(out, "(n 4500)"));
+	ck_assert_int_eq(run("bench --merge 0.json m.hgrm"), 2);
+	ck_assert_ptr_nonnull(strstr(err, "m.hgrm"));
+}
+END_TEST
+
 START_TEST(output_goes_to_a_file_if_asked)
 {
 	ck_assert_int_eq(run("bench f --create --size=4m --runtime=0.1 --output-format=json --output=result.json"), 0);
@@ -711,6 +743,7 @@ int main(void)
 	tcase_add_test(t, a_table_for_people_is_the_default);
 	tcase_add_test(t, a_plot_has_a_bar_for_each_engine);
 	tcase_add_loop_test(t, logs_are_fio_s, 0, ENGINES_NR);
+	tcase_add_loop_test(t, results_are_merged_and_distributions_written, 0, ENGINES_NR);
 	tcase_add_test(t, output_goes_to_a_file_if_asked);
 	tcase_add_loop_test(t, what_is_written_is_read_back_and_one_flipped_bit_is_found, 0, ENGINES_NR);
 	tcase_add_loop_test(t, a_checked_mix_of_two_jobs_finds_nothing_wrong, 0, ENGINES_NR);
