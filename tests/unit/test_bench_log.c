@@ -85,14 +85,14 @@ START_TEST(means_are_over_all_ios_of_all_lanes)
 {
 	for (unsigned i = 0; i < 2; i++)
 		l[i].interval_ns = 100 * MS;
-	/* the first interval: 1 I/O of 1,000 and 3 of 200: 400, not 600 */
-	lat_log_add(&l[0], 0, T0 + 10 * MS, 1000, 0);
+	/* the first interval: 3 I/Os of 1,000 and 1 of 200: 800, not 600 */
 	for (unsigned i = 0; i < 3; i++)
-		lat_log_add(&l[1], 0, T0 + 20 * MS, 200, 0);
+		lat_log_add(&l[0], 0, T0 + 10 * MS, 1000, 0);
+	lat_log_add(&l[1], 0, T0 + 20 * MS, 200, 0);
 	lat_log_add(&l[1], 1, T0 + 99 * MS, 5, 0);
 	/* none in the second; one in the third */
 	lat_log_add(&l[0], 0, T0 + 200 * MS, 70, 0);
-	ck_assert_str_eq(written(2), "100, 400, 0, 4096, 0\n100, 5, 1, 4096, 0\n300, 70, 0, 4096, 0\n");
+	ck_assert_str_eq(written(2), "100, 800, 0, 4096, 0\n100, 5, 1, 4096, 0\n300, 70, 0, 4096, 0\n");
 }
 END_TEST
 
