@@ -124,7 +124,7 @@ struct lane {
 /* What an engine says about itself, for the report. */
 struct engine_note {
 	char what[160];                 /* one line: threads, tasks, rings */
-	char ring[192];                 /* flags granted and fall-backs; empty without a ring */
+	char ring[256];                 /* flags granted and fall-backs; empty without a ring */
 	uint64_t enters;
 	unsigned extra_nr;
 	struct {

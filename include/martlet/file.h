@@ -27,11 +27,13 @@
 
 #include <martlet/export.h>
 #include <martlet/op.h>
+#include <martlet/runtime.h>
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 
+struct mrt_runtime;
 struct statx;
 
 #define MRT_OFF_CURRENT INT64_C(-1) /* the descriptor's own position; also for pipes and sockets */
@@ -54,8 +56,49 @@ struct statx;
  */
 MRT_API struct mrt_op *mrt_open(struct mrt_op *op, int dirfd, const char *path, int flags, unsigned mode);
 
+#define MRT_FILE_POLLED (1u << 0)      /* completions by polling the device: needs O_DIRECT and a device with poll queues */
+#define MRT_FILE_PASSTHROUGH (1u << 1) /* NVMe commands: see nvme.h */
+
+/**
+ * Register a file with the runtime: its handle saves the kernel a look-up and a reference for each op, on any worker.
+ *
+ * The descriptor is the runtime's from now on: do not close or use it. The handle is a number outside the range of
+ * descriptors, taken wherever a descriptor is; one that was closed gets -EBADF, also when its place was taken by another
+ * file since. Destroying the runtime closes what is still registered.
+ *
+ * What was asked for and cannot be had (polling, a ring's table) is left out; mrt_file_report() says so.
+ *
+ * @thread  any
+ * @owner   fd is the runtime's, on failure still the caller's
+ * @blocks  for a trial read with MRT_FILE_POLLED; for the device to identify itself with MRT_FILE_PASSTHROUGH
+ *
+ * @param rt     NULL: the running task's
+ * @param flags  MRT_FILE_*
+ * @return a handle, >= 2^30; or
+ *         -EBADF      fd is no descriptor
+ *         -EINVAL     unknown flags; no runtime
+ *         -ENFILE     files_max files are registered
+ *         -EOPNOTSUPP MRT_FILE_PASSTHROUGH: not an NVMe character node, or the runtime lacks MRT_RUNTIME_NVME
+ *         -EACCES     MRT_FILE_PASSTHROUGH: the device refuses to identify itself to this user
+ *         -ESHUTDOWN  the runtime is closing
+ *         -ECHILD     in a child after fork
+ */
+MRT_API int mrt_file_register(struct mrt_runtime *rt, int fd, unsigned flags);
+
+/**
+ * End a handle and get its descriptor back. Ops in flight on it are cancelled, on every ring; what a device works on
+ * ends normally. Not cancelled by an abort.
+ *
+ * @param file  a handle
+ * @result  the descriptor, when the last op on it has ended; -EBADF: no valid handle
+ */
+MRT_API struct mrt_op *mrt_file_unregister(struct mrt_op *op, int file);
+
 /**
  * Close a descriptor: close(2) alone. Ops in flight on it go on: cancel them first. Not cancelled by an abort.
+ *
+ * A handle: cancel what is in flight on it on every ring, wait for that, and close. So it may wait for a device. Ops that
+ * were cancelled by it say -ECANCELED.
  *
  * @result  0
  */
@@ -164,6 +207,44 @@ MRT_API struct mrt_op *mrt_splice(struct mrt_op *op, int fd_in, int64_t off_in, 
  * @result  the events that are there, > 0
  */
 MRT_API struct mrt_op *mrt_poll_fd(struct mrt_op *op, int fd, unsigned events);
+
+/* ---- which rung ---- */
+
+/* The rungs of the ladder, from what costs most per I/O to what costs least. */
+enum mrt_rung {
+	MRT_RUNG_BUFFERED = 0,          /* through the page cache */
+	MRT_RUNG_DIRECT = 1,            /* O_DIRECT */
+	MRT_RUNG_FIXED_BUFFER = 2,      /* memory that the ring has pinned: mrt_alloc() */
+	MRT_RUNG_FIXED_FILE = 3,        /* a file that the ring holds: mrt_file_register() */
+	MRT_RUNG_POLLED = 4,            /* MRT_FILE_POLLED: completions are looked for, not announced by interrupts */
+	MRT_RUNG_PASSTHROUGH = 5        /* MRT_FILE_PASSTHROUGH: NVMe commands, no block layer */
+};
+
+/* Which rung a file got. The highest need not mean that all below it were reached: see the single ones, and the text. */
+struct mrt_rung_report {
+	uint32_t rung;          /* the highest: enum mrt_rung */
+	uint32_t direct;        /* 1: these hold, 0: they do not */
+	uint32_t fixed_buffer;
+	uint32_t fixed_file;
+	uint32_t polled;
+	uint32_t hybrid;        /* polled, and the kernel sleeps before it polls */
+	uint32_t passthrough;
+	uint32_t align_mem;     /* direct I/O: what addresses must be a multiple of; 0: unknown */
+	uint32_t align_off;     /* ... offsets and lengths; 0: unknown, try 4096 */
+	char text[512];         /* all of this in words, and for each rung that was not reached why not */
+};
+
+/**
+ * Say on which rung a file's reads and writes are, and why they are not on the next.
+ *
+ * @thread  any
+ * @blocks  for a look into sysfs
+ * @param rt   NULL: the running task's
+ * @param fd   descriptor, or one from mrt_file_register()
+ * @param buf  the memory that is to be read into or written from; NULL: such of mrt_alloc()
+ * @return 0, -EINVAL, -EBADF, -ECHILD
+ */
+MRT_API int mrt_file_report(struct mrt_runtime *rt, int fd, const void *buf, struct mrt_rung_report *ret_report);
 
 #ifdef __cplusplus
 }

@@ -3,10 +3,12 @@
 #ifndef MARTLET_MARTLET_H
 #define MARTLET_MARTLET_H
 
+#include <martlet/arena.h>
 #include <martlet/blocking.h>
 #include <martlet/export.h>
 #include <martlet/file.h>
 #include <martlet/net.h>
+#include <martlet/nvme.h>
 #include <martlet/op.h>
 #include <martlet/runtime.h>
 #include <martlet/scope.h>

@@ -47,6 +47,9 @@ typedef void (*mrt_log_fn)(int level, const char *sentence, void *ctx);
 #define MRT_RUNTIME_TUNE_EVENTS (1u << 2) /* tune event_interval itself: seldom under load, soon when idle */
 #define MRT_RUNTIME_COOP_TASKRUN (1u << 3)  /* rings without DEFER_TASKRUN (as on kernels before 6.1) */
 #define MRT_RUNTIME_PLAIN_RINGS (1u << 4)   /* rings without any task-work flag (as on kernels before 5.19) */
+#define MRT_RUNTIME_SQPOLL (1u << 5)        /* a kernel thread submits for all rings: see sqpoll_cpu */
+#define MRT_RUNTIME_HYBRID_POLL (1u << 6)   /* polled rings sleep a while before they poll (kernel 6.13) */
+#define MRT_RUNTIME_NVME (1u << 7)          /* rings with 128-byte SQEs and 32-byte CQEs: for MRT_FILE_PASSTHROUGH */
 
 /* Options; zero is the default of each. */
 struct mrt_runtime_opts {
@@ -62,6 +65,13 @@ struct mrt_runtime_opts {
 	uint32_t blocking_queue_max;    /* calls that may wait for a thread; 0: no bound */
 	uint32_t cpus_nr;               /* entries of cpus; 0: the CPUs that the calling thread may run on */
 	const int *cpus;                /* [cpus_nr] CPU numbers; worker i is pinned to cpus[i % cpus_nr] */
+	uint32_t files_max;             /* files that may be registered at once, 1..32768, rounded up to a power of two;
+					   0: 1024 */
+	uint32_t sqpoll_idle_ms;        /* SQPOLL: its thread sleeps after so long without work, 1..60000; 0: 1000 */
+	const int *sqpoll_cpu;          /* SQPOLL: the CPU of its thread; NULL: an allowed one that has no worker, or the
+					   last one, with a warning: where CPUs are fewer than workers + 1 it makes things slower */
+	uint64_t arena_bytes;           /* arena memory that is mapped and registered at once; 0: as it is needed */
+	uint64_t arena_bytes_max;       /* what mrt_alloc() may use; 0: 1 GiB, or arena_bytes if that is more */
 	uint64_t blocking_keep_alive_ns;/* 0: 10 s */
 	uint64_t seed;                  /* of victim selection; 0: from the clock */
 	mrt_log_fn log;                 /* NULL: nothing is said */
@@ -155,7 +165,7 @@ struct mrt_ring_report {
 	uint32_t features;      /* IORING_FEAT_* */
 	uint32_t ring_fd_registered;    /* 1: enters use a registered ring descriptor */
 	uint32_t no_iowait;             /* 1: parked workers do not count as iowait */
-	char text[160];         /* the same in words, with each fall-back and its reason */
+	char text[256];         /* the same in words, with each fall-back and its reason */
 };
 
 /**

@@ -82,12 +82,16 @@ struct mrt__ring_opts {
 	uint32_t tier;                  /* best set-up to try: 0 DEFER_TASKRUN, 1 COOP_TASKRUN, 2 plain */
 	struct mrt_worker_stats *stats; /* enters, sqes, cqes, cq_overflows, sq_staged are written here, by the owner */
 	uint32_t flags;                 /* MRT__RING_OPT_* */
-	uint32_t sq_idle_ms;            /* SQPOLL: how long its thread spins before it sleeps */
+	uint32_t sq_idle_ms;            /* SQPOLL: how long its thread spins before it sleeps; 0: the kernel's second */
 	int32_t sq_cpu;                 /* SQPOLL: where its thread runs, -1: anywhere */
 	struct mrt__ring *attach;       /* SQPOLL: share this ring's thread; NULL: one of its own */
 };
 
-#define MRT__RING_OPT_SQPOLL (1u << 0)  /* a kernel thread submits; no DEFER or COOP_TASKRUN */
+/*
+ * A kernel thread submits: a flush publishes, and enters only to wake it. No DEFER or COOP_TASKRUN. Where it is refused
+ * the ring is an ordinary one of the tier, and the report says so.
+ */
+#define MRT__RING_OPT_SQPOLL (1u << 0)
 /*
  * Polled: takes reads, writes and commands only. It has no wake and no sentry, cannot be waited in and cancels nothing;
  * a flush polls the devices once. Made and enabled by its worker, beside the worker's own ring.
@@ -177,7 +181,7 @@ bool mrt__ring_cancel_file(struct mrt__ring *ring, int fd, bool slot);
  */
 void mrt__ring_cancel(struct mrt__ring *ring, void *user);
 
-/* SQEs staged and not submitted. */
+/* SQEs staged and not submitted; SQPOLL: and not taken by the kernel's thread when a flush or wait looked last. */
 unsigned mrt__ring_staged(const struct mrt__ring *ring);
 
 /* Completions in the CQ now; includes our own kinds. About 1 ns. */
@@ -189,14 +193,16 @@ bool mrt__ring_has_deferred(const struct mrt__ring *ring);
 /**
  * One enter that submits what is staged, runs deferred work and does not wait (min_complete 0, GETEVENTS).
  *
- * -EAGAIN, -EBUSY, -EINTR and short submits keep the rest staged.
+ * -EAGAIN, -EBUSY, -EINTR and short submits keep the rest staged. SQPOLL: publishes, looks what the thread has taken, and
+ * enters only to wake it, for an overflow, or to let it make room in a full SQ (bounded; it may stay full).
  *
  * @return SQEs taken by the kernel, >= 0; -EBADR and other impossible codes end the process with a sentence
  */
 int mrt__ring_flush(struct mrt__ring *ring);
 
 /**
- * Submit what is staged and wait for at least one completion.
+ * Submit what is staged and wait for at least one completion. Not for polled rings. SQPOLL: an SQ that was full returns
+ * as soon as it is not.
  *
  * @blocks  until a completion, a wake, a signal or the time-out
  * @param timeout_ns  relative; UINT64_MAX: none; 0: as flush
@@ -265,7 +271,10 @@ int mrt__ring_donor_clone(struct mrt__ring_donor *donor, struct mrt__ring *ring,
  */
 int mrt__ring_buffer_set(struct mrt__ring *ring, unsigned nr, unsigned slot, void *base, size_t bytes);
 
-/* Let go of all buffers, at once and not when the ring's memory is freed. All ops must have ended. @thread owner */
+/*
+ * Let go of all buffers, at once and not when the ring's memory is freed. All ops must have ended. A drain does it too.
+ * @thread owner
+ */
 void mrt__ring_buffers_drop(struct mrt__ring *ring);
 
 /**
@@ -277,7 +286,10 @@ void mrt__ring_buffers_drop(struct mrt__ring *ring);
  */
 int mrt__ring_file_set(struct mrt__ring *ring, unsigned nr, unsigned slot, int fd);
 
-/* SQPOLL: CPU time of the ring's kernel thread, ns; 0: none, or unknown. Rings that share a thread say the same. @thread any */
+/*
+ * SQPOLL: CPU time of the ring's kernel thread, ns; 0: none, or unknown. Rings that share a thread say the same. Opens
+ * files of /proc. @thread any, after enable
+ */
 uint64_t mrt__ring_sq_thread_ns(const struct mrt__ring *ring);
 
 /* Wake the owner if it is in mrt__ring_wait, or make its next wait return. @thread any, signal handlers too */

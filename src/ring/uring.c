@@ -7,12 +7,23 @@
  *   did not take (short submit, -EAGAIN, -EBUSY, -EINTR) stays staged, in order; its own head says what it took, so
  *   the value that enter returns is looked at for errors only.
  * - Every enter asks for events. On a DEFER_TASKRUN ring nothing completes otherwise.
- * - Two SQEs stay free for cancels and wake polls. Neither is ever dropped: a poll that ended is a cleared bit in
- *   `armed`, a cancel that found no room is kept in `late`, and each enter and reap makes up for both.
+ * - Two SQEs stay free for cancels and wake polls. Neither is ever dropped: a poll that ended and a cancel that found no
+ *   room (it is kept in `late`) each set a bit in `due`, and each enter and reap makes up for both.
  * - A cancel names its op by address, and addresses are used again. Submission is in order, so a staged cancel reaches
  *   the kernel before anything that is staged after the op's end. The same holds for one in `late`: while there is one
- *   the SQ is full, since the enter that makes room stages it before its caller can stage anything.
+ *   the SQ is full, since whoever sees that there is room stages it before its caller can stage anything.
  * - The kernel's TASKRUN flag is a hint that may stay set with nothing pending, so nothing here loops on it.
+ *
+ * SQPOLL. A kernel thread takes what [SQ.tail] publishes, and an enter only wakes it when it sleeps ([SQ.wakeup]). The
+ * kernel's head then moves at any time; `sq_head` is what we have seen of it, and all of the above is said of that: the
+ * SQ is full until we look, and every look (see_room) is followed by what is due. The head may move after the CQEs of
+ * what it passes are there, so a staged SQE may be one that has ended. A full SQ waits for the thread, a bounded
+ * number of times, in flush and wait alike: a wait with a full SQ could be one for completions that never come.
+ *
+ * Polled rings have no kinds of their own: no polls, no cancels. Nothing is ever due there.
+ *
+ * Big rings have SQEs and CQEs of twice the size. The size of an SQE is a factor; for CQEs there is a second reap, which
+ * also keeps the second result.
  *
  * Rejected: liburing's prep functions (a switch per opcode, for bytes that the op already has) and its enter paths
  * (they hide which part of submit-and-wait failed, and peek makes a call for what is one load).
@@ -21,11 +32,16 @@
 
 #include <errno.h>
 #include <poll.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "ring/abi.h"
+
+#define MRT__RING_ROOM_TRIES_MAX 256u   /* looks at a full SQ, each an enter */
+#define MRT__RING_ROOM_NS_MAX MRT__NS_PER_MS /* a wait with a full SQ */
 
 _Static_assert(sizeof(struct io_uring_sqe) == 64, "one line; the fields below are all of it");
 #define MRT__RING_SAME(ours, kernel) \
@@ -57,6 +73,8 @@ static inline void count(uint64_t *counter, uint64_t n)
 	__atomic_store_n(counter, *counter + n, __ATOMIC_RELAXED);
 }
 
+_Static_assert(MRT__RING_CMD_BYTES <= 2 * sizeof(struct io_uring_sqe) - offsetof(struct io_uring_sqe, addr3), "fits");
+
 static inline unsigned staged(const struct mrt__ring *ring)
 {
 	return ring->sq_tail - ring->sq_head;
@@ -75,26 +93,20 @@ static inline void fill(struct io_uring_sqe *sqe, const struct mrt__ring_args *a
 	sqe->__pad2[0] = 0;
 }
 
+/* The size is a power of two, and so is the number, so that the product wraps as the position does. */
+static inline struct io_uring_sqe *sqe_at(const struct mrt__ring *ring, unsigned pos)
+{
+	return (struct io_uring_sqe *)(ring->sqes + (pos * ring->sqe_bytes & ring->sq_bytes_mask));
+}
+
 static inline void stage(struct mrt__ring *ring, const struct mrt__ring_args *args, int32_t extra_fd, uint64_t user_data)
 {
 	unsigned tail = ring->sq_tail;
 
-	fill(&ring->sqes[tail & ring->sq_mask], args, extra_fd, user_data);
+	fill(sqe_at(ring, tail), args, extra_fd, user_data);
 	ring->sq_tail = tail + 1;
 	/* relaxed: a gauge */
 	__atomic_store_n(&ring->stats->sq_staged, tail + 1 - ring->sq_head, __ATOMIC_RELAXED);
-}
-
-bool mrt__ring_stage(struct mrt__ring *ring, const struct mrt__ring_args *args, int32_t extra_fd, void *user)
-{
-	mrt__ring_assert_owner(ring);
-	mrt__assert_slow(user != NULL && ((uintptr_t)user & MRT__RING_KIND_MASK) == 0);
-	mrt__assert_slow(ring->late_nr == 0 || staged(ring) == ring->sq_entries);
-
-	if (mrt__unlikely(staged(ring) >= ring->sq_ops_max))
-		return false;
-	stage(ring, args, extra_fd, (uintptr_t)user);
-	return true;
 }
 
 static void stage_cancel(struct mrt__ring *ring, uint64_t user_data)
@@ -121,6 +133,7 @@ bool mrt__ring_poll_arm(struct mrt__ring *ring, enum mrt__ring_kind kind)
 		return false;
 	stage(ring, &args, 0, kind);
 	ring->armed |= 1u << kind;
+	ring->due &= ~(1u << kind);
 	return true;
 }
 
@@ -137,36 +150,112 @@ static void late_push(struct mrt__ring *ring, uint64_t user_data)
 		ring->late_max = max;
 	}
 	ring->late[ring->late_nr++] = user_data;
-}
-
-static inline bool is_behind(const struct mrt__ring *ring)
-{
-	return mrt__unlikely(ring->late_nr != 0 || (ring->armed != MRT__RING_ARMED_ALL && !ring->draining));
+	ring->due |= MRT__RING_DUE_LATE;
 }
 
 /* Stage what could not be staged when it was due. */
-static __attribute__((cold, noinline)) void catch_up(struct mrt__ring *ring)
+static __attribute__((noinline)) void catch_up(struct mrt__ring *ring)
 {
-	if (!ring->draining) {
-		if (!(ring->armed & MRT__RING_ARMED_WAKE))
-			(void)mrt__ring_poll_arm(ring, MRT__RING_KIND_WAKE); /* no room: next time */
-		if (!(ring->armed & MRT__RING_ARMED_SENTRY))
-			(void)mrt__ring_poll_arm(ring, MRT__RING_KIND_SENTRY);
-	}
+	if (ring->due & MRT__RING_ARMED_WAKE)
+		(void)mrt__ring_poll_arm(ring, MRT__RING_KIND_WAKE); /* no room: next time */
+	if (ring->due & MRT__RING_ARMED_SENTRY)
+		(void)mrt__ring_poll_arm(ring, MRT__RING_KIND_SENTRY); /* the same */
 	while (ring->late_nr && staged(ring) < ring->sq_entries)
 		stage_cancel(ring, ring->late[--ring->late_nr]);
+	if (!ring->late_nr)
+		ring->due &= ~MRT__RING_DUE_LATE;
+}
+
+/* @return SQEs that the kernel has taken since we looked last */
+static int see_head(struct mrt__ring *ring)
+{
+	/* [SQ.head] the kernel has copied what lies below; pairs with its release */
+	unsigned head = atomic_load_explicit(ring->sq_khead, memory_order_acquire);
+	unsigned taken = head - ring->sq_head;
+
+	ring->sq_head = head;
+	count(&ring->stats->sqes, taken);
+	/* relaxed: a gauge */
+	__atomic_store_n(&ring->stats->sq_staged, staged(ring), __ATOMIC_RELAXED);
+	return (int)taken;
+}
+
+/* SQPOLL: look at the head, and let what is due have the room first. */
+static int see_room(struct mrt__ring *ring)
+{
+	int taken = see_head(ring);
+
+	if (mrt__unlikely(ring->due))
+		catch_up(ring);
+	return taken;
+}
+
+/* The SQ had no room for an op when we looked last. SQPOLL's thread may have made some. */
+static __attribute__((cold, noinline)) bool stage_after_look(struct mrt__ring *ring, const struct mrt__ring_args *args,
+							     int32_t extra_fd, void *user)
+{
+	if (ring->sqpoll)
+		(void)see_room(ring); /* what matters is the room */
+	if (staged(ring) >= ring->sq_ops_max)
+		return false;
+	stage(ring, args, extra_fd, (uintptr_t)user);
+	return true;
+}
+
+bool mrt__ring_stage(struct mrt__ring *ring, const struct mrt__ring_args *args, int32_t extra_fd, void *user)
+{
+	mrt__ring_assert_owner(ring);
+	mrt__assert_slow(user != NULL && ((uintptr_t)user & MRT__RING_KIND_MASK) == 0);
+	mrt__assert_slow(ring->late_nr == 0 || staged(ring) == ring->sq_entries);
+
+	if (mrt__unlikely(staged(ring) >= ring->sq_ops_max))
+		return stage_after_look(ring, args, extra_fd, user); /* apart, so that this function needs no frame */
+	stage(ring, args, extra_fd, (uintptr_t)user);
+	return true;
+}
+
+bool mrt__ring_stage_cmd(struct mrt__ring *ring, const struct mrt__ring_args *args, const void *cmd, void *user)
+{
+	mrt__assert(ring->extras);
+	if (!mrt__ring_stage(ring, args, 0, user))
+		return false;
+	memcpy((unsigned char *)sqe_at(ring, ring->sq_tail - 1) + offsetof(struct io_uring_sqe, addr3), cmd,
+	       MRT__RING_CMD_BYTES);
+	return true;
 }
 
 void mrt__ring_cancel(struct mrt__ring *ring, void *user)
 {
 	mrt__ring_assert_owner(ring);
 
+	if (ring->polled)
+		return;
 	if (mrt__unlikely(staged(ring) == ring->sq_entries))
 		(void)mrt__ring_flush(ring); /* what matters is the room */
 	if (mrt__unlikely(staged(ring) == ring->sq_entries))
 		late_push(ring, (uintptr_t)user);
 	else
 		stage_cancel(ring, (uintptr_t)user);
+}
+
+bool mrt__ring_cancel_file(struct mrt__ring *ring, int fd, bool slot)
+{
+	struct mrt__ring_args args = {
+		.opcode = IORING_OP_ASYNC_CANCEL,
+		.fd = fd,
+		.op_flags = IORING_ASYNC_CANCEL_FD | IORING_ASYNC_CANCEL_ALL | (slot ? IORING_ASYNC_CANCEL_FD_FIXED : 0),
+	};
+
+	mrt__ring_assert_owner(ring);
+	if (ring->polled)
+		return true;
+	if (staged(ring) == ring->sq_entries && ring->sqpoll)
+		(void)see_room(ring); /* what matters is the room */
+	if (staged(ring) == ring->sq_entries)
+		return false;
+	stage(ring, &args, 0, MRT__RING_KIND_CANCEL);
+	ring->cancels++;
+	return true;
 }
 
 unsigned mrt__ring_staged(const struct mrt__ring *ring)
@@ -223,6 +312,8 @@ static __attribute__((cold, noinline)) void check_error(struct mrt__ring *ring, 
 		mrt__bug("the kernel had no memory for completions and dropped some: their ops can never end");
 	case -EEXIST:
 		mrt__bug("io_uring_enter: the ring belongs to another thread");
+	case -EOWNERDEAD:
+		mrt__bug("io_uring_enter: the kernel's submission thread (SQPOLL) has ended");
 	default:
 		break;
 	}
@@ -230,66 +321,153 @@ static __attribute__((cold, noinline)) void check_error(struct mrt__ring *ring, 
 		 staged(ring));
 }
 
-/* @return SQEs that the kernel took */
-static int enter(struct mrt__ring *ring, unsigned min_complete, unsigned flags, void *arg, size_t arg_bytes)
+/* An enter for what has been published. @return SQEs that the kernel took */
+static int enter_published(struct mrt__ring *ring, unsigned min_complete, unsigned flags, void *arg, size_t arg_bytes)
 {
-	unsigned head;
 	int ret, taken;
 
 	mrt__assert(ring->owner == mrt__ring_thread());
 	note_overflow(ring);
-
-	/* [SQ.tail] publishes the SQEs to the kernel, which acquires it */
-	atomic_store_explicit(ring->sq_ktail, ring->sq_tail, memory_order_release);
 	ret = io_uring_enter2(ring->enter_fd, staged(ring), min_complete, flags | ring->enter_flags, arg, arg_bytes);
-	/* [SQ.head] the kernel has copied what lies below; pairs with its release */
-	head = atomic_load_explicit(ring->sq_khead, memory_order_acquire);
-
-	taken = (int)(head - ring->sq_head);
-	ring->sq_head = head;
 	count(&ring->stats->enters, 1);
-	count(&ring->stats->sqes, (unsigned)taken);
-	/* relaxed: a gauge */
-	__atomic_store_n(&ring->stats->sq_staged, staged(ring), __ATOMIC_RELAXED);
+	taken = see_head(ring);
 	note_overflow(ring);
 
 	if (mrt__unlikely(ret < 0))
 		check_error(ring, ret);
-	if (is_behind(ring))
+	if (mrt__unlikely(ring->due))
 		catch_up(ring);
 	return taken;
 }
 
+static int enter(struct mrt__ring *ring, unsigned min_complete, unsigned flags, void *arg, size_t arg_bytes)
+{
+	/* [SQ.tail] publishes the SQEs to the kernel, which acquires it */
+	atomic_store_explicit(ring->sq_ktail, ring->sq_tail, memory_order_release);
+	return enter_published(ring, min_complete, flags, arg, arg_bytes);
+}
+
+int mrt__ring_first_enter(struct mrt__ring *ring)
+{
+	return enter_published(ring, 0, IORING_ENTER_GETEVENTS, NULL, 0);
+}
+
+/* ---- SQPOLL ---------------------------------------------------------------------------------------------------- */
+
+/* Publish to the kernel's thread. @return the enter flag that wakes it, 0: it is awake, or there is nothing to take */
+static unsigned publish(struct mrt__ring *ring)
+{
+	unsigned flags;
+
+	if (staged(ring) == 0)
+		return 0;
+	/*
+	 * [SQ.tail] publishes the SQEs. [SQ.wakeup] our tail before we look at the flag; the thread sets the flag, then
+	 * looks at the tail once more, with a full fence between. Without ours both may miss the other, and it sleeps
+	 * on what is staged. Sequentially consistent accesses and not a fence, which TSan does not model.
+	 */
+	(void)atomic_exchange_explicit(ring->sq_ktail, ring->sq_tail, memory_order_seq_cst);
+	flags = atomic_load_explicit(ring->sq_kflags, memory_order_seq_cst);
+	return flags & IORING_SQ_NEED_WAKEUP ? IORING_ENTER_SQ_WAKEUP : 0;
+}
+
+/*
+ * The SQ has no room for an op. The kernel sleeps here only if there is no SQE at all; with those that we keep back it
+ * returns at once, and then the thread may need this CPU.
+ */
+static __attribute__((cold, noinline)) int wait_for_room(struct mrt__ring *ring)
+{
+	unsigned tries;
+	int taken = 0;
+
+	for (tries = 0; tries < MRT__RING_ROOM_TRIES_MAX && staged(ring) >= ring->sq_ops_max; tries++) {
+		if (tries > 0)
+			(void)sched_yield(); /* always succeeds */
+		taken += enter_published(ring, 0, IORING_ENTER_SQ_WAIT | publish(ring), NULL, 0);
+	}
+	return taken;
+}
+
+static int sqpoll_flush(struct mrt__ring *ring)
+{
+	int taken = see_room(ring);
+	unsigned flags = publish(ring);
+
+	note_overflow(ring);
+	if (flags || ring->overflowed)
+		taken += enter_published(ring, 0, flags | IORING_ENTER_GETEVENTS, NULL, 0);
+	if (mrt__unlikely(staged(ring) >= ring->sq_ops_max))
+		taken += wait_for_room(ring);
+	return taken;
+}
+
+/* @return may the caller wait, and for how long, with which flag */
+static bool sqpoll_may_wait(struct mrt__ring *ring, uint64_t *timeout_ns, unsigned *flags)
+{
+	unsigned wake;
+
+	(void)see_room(ring); /* what is left the caller sees */
+	wake = publish(ring);
+	if (mrt__unlikely(staged(ring) >= ring->sq_ops_max)) {
+		(void)wait_for_room(ring); /* the same */
+		if (staged(ring) < ring->sq_ops_max)
+			return false; /* there may be ops that wait for the room */
+		*timeout_ns = mrt__min(*timeout_ns, MRT__RING_ROOM_NS_MAX);
+	}
+	*flags |= wake;
+	return wake || mrt__ring_ready(ring) == 0;
+}
+
+/* ---------------------------------------------------------------------------------------------------------------- */
+
 int mrt__ring_flush(struct mrt__ring *ring)
 {
+	if (mrt__unlikely(ring->sqpoll))
+		return sqpoll_flush(ring);
 	return enter(ring, 0, IORING_ENTER_GETEVENTS, NULL, 0);
+}
+
+static void wait_published(struct mrt__ring *ring, uint64_t timeout_ns, unsigned flags)
+{
+	struct __kernel_timespec ts;
+	struct io_uring_getevents_arg arg = { .ts = (uintptr_t)&ts };
+
+	if (timeout_ns == UINT64_MAX) {
+		(void)enter_published(ring, 1, flags, NULL, 0); /* what stays staged the caller sees */
+		return;
+	}
+	ts.tv_sec = (int64_t)(timeout_ns / 1000000000u);
+	ts.tv_nsec = (int64_t)(timeout_ns % 1000000000u);
+	(void)enter_published(ring, 1, flags | IORING_ENTER_EXT_ARG, &arg, sizeof(arg)); /* the same */
 }
 
 void mrt__ring_wait(struct mrt__ring *ring, uint64_t timeout_ns)
 {
-	struct __kernel_timespec ts;
-	struct io_uring_getevents_arg arg = { .ts = (uintptr_t)&ts };
 	unsigned flags = IORING_ENTER_GETEVENTS | ring->wait_flags;
 
+	mrt__assert(!ring->polled);
 	if (timeout_ns == 0) {
 		/* A zero time-out would cost a real sleep: 17 us against 0.2. */
 		(void)mrt__ring_flush(ring); /* what stays staged the caller sees */
 		return;
 	}
-	if (timeout_ns == UINT64_MAX) {
-		(void)enter(ring, 1, flags, NULL, 0); /* the same */
-		return;
+	if (mrt__unlikely(ring->sqpoll)) {
+		if (!sqpoll_may_wait(ring, &timeout_ns, &flags))
+			return;
+	} else {
+		/* [SQ.tail] publishes the SQEs to the kernel, which acquires it */
+		atomic_store_explicit(ring->sq_ktail, ring->sq_tail, memory_order_release);
 	}
-	ts.tv_sec = (int64_t)(timeout_ns / 1000000000u);
-	ts.tv_nsec = (int64_t)(timeout_ns % 1000000000u);
-	(void)enter(ring, 1, flags | IORING_ENTER_EXT_ARG, &arg, sizeof(arg)); /* the same */
+	wait_published(ring, timeout_ns, flags);
 }
 
 /* A poll of ours has fired, or has ended. */
 static bool poll_done(struct mrt__ring *ring, enum mrt__ring_kind kind, int32_t res, uint32_t flags)
 {
-	if (!(flags & IORING_CQE_F_MORE))
+	if (!(flags & IORING_CQE_F_MORE)) {
 		ring->armed &= ~(1u << kind);
+		ring->due |= ring->draining ? 0 : 1u << kind;
+	}
 	if (res >= 0)
 		return true;
 	/* Out of memory or the like heals by arming again; these never do. */
@@ -329,7 +507,9 @@ static __attribute__((noinline)) unsigned own_done(struct mrt__ring *ring, const
 	}
 }
 
-unsigned mrt__ring_reap(struct mrt__ring *ring, struct mrt__ring_done *done, unsigned max, unsigned *ret_events)
+/* CQEs of one size; inlined for each. */
+static inline __attribute__((always_inline)) unsigned reap(struct mrt__ring *ring, struct mrt__ring_done *done, unsigned max,
+							   unsigned *ret_events, bool big)
 {
 	const struct io_uring_cqe *cqe;
 	unsigned head = ring->cq_head, nr = 0, tail;
@@ -339,13 +519,15 @@ unsigned mrt__ring_reap(struct mrt__ring *ring, struct mrt__ring_done *done, uns
 	/* [CQ.tail] CQEs below it are filled; pairs with the kernel's release */
 	tail = atomic_load_explicit(ring->cq_ktail, memory_order_acquire);
 	for (; head != tail; head++) {
-		cqe = &ring->cqes[head & ring->cq_mask];
+		cqe = &ring->cqes[(size_t)(head & ring->cq_mask) << big];
 		if (mrt__unlikely(cqe->user_data & MRT__RING_KIND_MASK)) {
 			*ret_events |= own_done(ring, cqe);
 			continue;
 		}
 		if (nr == max)
 			break;
+		if (big)
+			ring->extras[nr] = cqe->big_cqe[0];
 		memcpy(&done[nr++], cqe, sizeof(done[0]));
 	}
 	if (head != ring->cq_head) {
@@ -354,9 +536,28 @@ unsigned mrt__ring_reap(struct mrt__ring *ring, struct mrt__ring_done *done, uns
 		/* [CQ.head] gives the slots back, after their CQEs were read; pairs with the kernel's acquire */
 		atomic_store_explicit(ring->cq_khead, head, memory_order_release);
 	}
-	if (is_behind(ring))
+	if (mrt__unlikely(ring->due))
 		catch_up(ring);
 	return nr;
+}
+
+static __attribute__((noinline)) unsigned reap_big(struct mrt__ring *ring, struct mrt__ring_done *done, unsigned max,
+						   unsigned *ret_events)
+{
+	return reap(ring, done, max, ret_events, true);
+}
+
+unsigned mrt__ring_reap(struct mrt__ring *ring, struct mrt__ring_done *done, unsigned max, unsigned *ret_events)
+{
+	if (mrt__unlikely(ring->extras))
+		return reap_big(ring, done, max, ret_events);
+	return reap(ring, done, max, ret_events, false);
+}
+
+uint64_t mrt__ring_extra(const struct mrt__ring *ring, unsigned i)
+{
+	mrt__assert(ring->extras && i <= ring->cq_mask);
+	return ring->extras[i];
 }
 
 void mrt__ring_wake(struct mrt__ring *ring)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The inside of the real ring: uring.c has the paths that run all the time, uring_setup.c those that run once.
+ * The inside of the real ring: uring.c has the paths that run all the time, uring_setup.c those that run once,
+ * uring_regs.c the tables of buffers and files.
  *
  * The kernel's ring contract, to which the labels in the code refer:
  *
@@ -9,7 +10,8 @@
  *	[CQ.tail]  the kernel writes, we read: CQEs below it are filled
  *	[CQ.head]  we write, the kernel reads: CQEs below it have been read, their slots may be filled again
  *
- * No store of ours must be ordered before a load (as SQPOLL's wake-up flag needs), so there is no full fence.
+ *	[SQ.wakeup] SQPOLL: the kernel's thread says in the SQ's flags that it will sleep, and looks at [SQ.tail] once more;
+ *	           we write [SQ.tail] and look at the flags. The only place with a store of ours before a load.
  */
 #ifndef MRT_RING_URING_H
 #define MRT_RING_URING_H
@@ -44,20 +46,22 @@ enum mrt__ring_kind {
 #define MRT__RING_ARMED_WAKE (1u << MRT__RING_KIND_WAKE)
 #define MRT__RING_ARMED_SENTRY (1u << MRT__RING_KIND_SENTRY)
 #define MRT__RING_ARMED_ALL (MRT__RING_ARMED_WAKE | MRT__RING_ARMED_SENTRY)
+/* due: of these, what must be staged and could not be, or was not yet; and */
+#define MRT__RING_DUE_LATE (1u << 0)    /* there are cancels in late */
 
 struct mrt__ring {
 	/* submission: the owner's */
-	struct io_uring_sqe *sqes;
+	unsigned char *sqes;
 	struct mrt_worker_stats *stats;
-	unsigned sq_tail;               /* next slot to fill; the kernel learns it at the next enter */
-	unsigned sq_head;               /* [SQ.head] as of the last enter */
-	unsigned sq_mask;
+	unsigned sq_tail;               /* next slot to fill; the kernel learns it when it is published */
+	unsigned sq_head;               /* [SQ.head] as we saw it last: at the last enter, or flush */
+	unsigned sqe_bytes;             /* 64, or 128 */
+	unsigned sq_bytes_mask;         /* bytes of all SQEs, less one */
 	unsigned sq_ops_max;            /* entries - reserve */
+	unsigned sq_entries;
 	atomic_uint *sq_khead;          /* these three are shared with the kernel */
 	atomic_uint *sq_ktail;
 	atomic_uint *sq_kflags;
-	unsigned sq_entries;
-	unsigned deferred_mask;         /* bits of sq_kflags that say: an enter would bring completions */
 
 	/* completion: the owner's */
 	struct io_uring_cqe *cqes;
@@ -65,10 +69,15 @@ struct mrt__ring {
 	atomic_uint *cq_ktail;
 	unsigned cq_head;               /* next to read; equals [CQ.head] between calls */
 	unsigned cq_mask;
+	unsigned due;                   /* MRT__RING_ARMED_*, MRT__RING_DUE_LATE; 0 nearly always */
+	uint64_t *extras;               /* [CQ entries] second results of the last reap; NULL: the ring is not big */
+	unsigned deferred_mask;         /* bits of sq_kflags that say: an enter would bring completions */
 	unsigned armed;                 /* MRT__RING_ARMED_* */
 	unsigned cancels;               /* ASYNC_CANCELs whose answer has not come */
 	bool overflowed;                /* the overflow flag, when we looked last */
 	bool draining;                  /* polls that end are not armed again */
+	bool sqpoll;                    /* these two are set by the builder */
+	bool polled;
 
 	/* cancels that found no SQE and for which the kernel would take none: the owner's */
 	uint64_t *late;                 /* [late_max] user_data */
@@ -90,9 +99,17 @@ struct mrt__ring {
 	unsigned setup_flags;           /* as granted */
 	unsigned tier;                  /* as granted */
 	unsigned tier_asked;
+	int sqpoll_error;               /* 0, or why SQPOLL was asked for and not granted */
+	bool hybrid_refused;
+	unsigned sq_idle_ms;            /* SQPOLL: as asked */
+	int sq_cpu;                     /* SQPOLL: as asked */
+	bool attached;                  /* SQPOLL: the thread is another ring's */
+	int sq_tid;                     /* SQPOLL: its thread; 0: not known */
 	int register_error;             /* 0 or -errno of registering the ring's descriptor */
 	int limit_error;                /* of limiting io-wq */
 	int affinity_error;             /* of keeping io-wq off the owner's CPU */
+	unsigned buffers_nr;            /* slots of the buffer table, 0: none; the owner's */
+	unsigned files_nr;              /* slots of the file table, 0: none; the owner's */
 	cpu_set_t cpus;                 /* where the builder may run */
 	int cpus_error;
 	struct mrt_worker_stats own_stats; /* if the caller gave none */
@@ -100,6 +117,12 @@ struct mrt__ring {
 
 /* The calling thread's identity: an address that no other living thread has. */
 const void *mrt__ring_thread(void);
+
+/* Enter without submitting or waiting: is it allowed? */
+int mrt__ring_first_enter(struct mrt__ring *ring);
+
+/* The id of SQPOLL's thread, 0: none, or not said. */
+int mrt__ring_sq_thread(const struct mrt__ring *ring);
 
 /* Stage one of our own two polls. false: no SQE is free. */
 bool mrt__ring_poll_arm(struct mrt__ring *ring, enum mrt__ring_kind kind);

@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The real ring's life: create, enable, drain, destroy, and the report of what it got.
+ * The real ring's life: create, enable, drain, destroy.
  *
  * A ring is made on the builder's thread, so that what is missing shows where the user can be told, and disabled, so
  * that a SINGLE_ISSUER ring binds to the thread that enables it. What the kernel lacks is found by trying: flags are
  * taken off tier by tier on -EINVAL. The feature word is used only for what cannot be tried without side effects.
+ *
+ * SQPOLL and HYBRID_IOPOLL are wishes: refused, the ring is an ordinary one, or polls without sleeping, and the report
+ * says so. IOPOLL and big rings are needs: their users have nothing to do with a ring that is neither, and get an error.
  *
  * Ring memory counts against RLIMIT_MEMLOCK (per user, on kernels from about 6.14), and the charge of a closed ring
  * comes back late. So -ENOMEM is tried again for a while before it is believed.
@@ -30,12 +33,14 @@
 #define MRT__RING_ENOMEM_TRIES_MAX 250u
 #define MRT__RING_ENOMEM_PAUSE_US 200u
 #define MRT__RING_DRAIN_NS_MAX MRT__NS_PER_SEC
+#define MRT__RING_ENABLE_NS_MAX MRT__NS_PER_SEC /* to submit two polls; refusals for want of memory pass */
 #define MRT__RING_OPCODES_NR 64u        /* bits of the opcode set */
 
 /* 5.13: EXT_ARG is the timed wait, NODROP the lossless overflow, RSRC_TAGS came with the multishot poll. */
 #define MRT__RING_FEATURES_NEEDED (IORING_FEAT_EXT_ARG | IORING_FEAT_NODROP | IORING_FEAT_RSRC_TAGS)
 
 #define MRT__RING_FLAGS_BASE (IORING_SETUP_CQSIZE | IORING_SETUP_CLAMP)
+#define MRT__RING_FLAGS_BIG (IORING_SETUP_SQE128 | IORING_SETUP_CQE32)
 
 static const unsigned tier_flags[] = {
 	MRT__RING_FLAGS_BASE | IORING_SETUP_SUBMIT_ALL | IORING_SETUP_TASKRUN_FLAG | IORING_SETUP_DEFER_TASKRUN |
@@ -45,12 +50,21 @@ static const unsigned tier_flags[] = {
 };
 #define MRT__RING_TIERS_NR (sizeof(tier_flags) / sizeof(tier_flags[0]))
 
+/* SQPOLL has no task work of ours to run, and refuses the flags about it. */
+static const unsigned sqpoll_flags[] = {
+	MRT__RING_FLAGS_BASE | IORING_SETUP_SQPOLL | IORING_SETUP_SUBMIT_ALL | IORING_SETUP_SINGLE_ISSUER |
+		IORING_SETUP_R_DISABLED,
+	MRT__RING_FLAGS_BASE | IORING_SETUP_SQPOLL,
+};
+
 #define MRT__RING_SAME(ours, kernel) \
 	_Static_assert((int)MRT__OPCODE_##ours == (int)IORING_OP_##kernel, "the kernel's opcode")
 MRT__RING_SAME(NOP, NOP);
 MRT__RING_SAME(READV, READV);
 MRT__RING_SAME(WRITEV, WRITEV);
 MRT__RING_SAME(FSYNC, FSYNC);
+MRT__RING_SAME(READ_FIXED, READ_FIXED);
+MRT__RING_SAME(WRITE_FIXED, WRITE_FIXED);
 MRT__RING_SAME(POLL_ADD, POLL_ADD);
 MRT__RING_SAME(ACCEPT, ACCEPT);
 MRT__RING_SAME(CONNECT, CONNECT);
@@ -69,9 +83,12 @@ MRT__RING_SAME(RENAMEAT, RENAMEAT);
 MRT__RING_SAME(UNLINKAT, UNLINKAT);
 MRT__RING_SAME(MKDIRAT, MKDIRAT);
 MRT__RING_SAME(SOCKET, SOCKET);
+MRT__RING_SAME(URING_CMD, URING_CMD);
+_Static_assert((unsigned)MRT__RING_SQE_FIXED_FILE == IOSQE_FIXED_FILE, "the kernel's flag");
 _Static_assert((unsigned)MRT__RING_SQE_ASYNC == IOSQE_ASYNC, "the kernel's flag");
+_Static_assert(MRT__RING_CMD_FIXED == IORING_URING_CMD_FIXED, "the kernel's flag");
 _Static_assert(MRT__RING_FSYNC_DATASYNC == IORING_FSYNC_DATASYNC, "the kernel's flag");
-_Static_assert(MRT__OPCODE_BIND < MRT__RING_OPCODES_NR, "fits the opcode set");
+_Static_assert(MRT__OPCODE_WRITEV_FIXED < MRT__RING_OPCODES_NR, "fits the opcode set");
 
 /* ---- why it failed ------------------------------------------------------------------------------------------- */
 
@@ -121,11 +138,12 @@ static int refuse_eperm(struct why *why)
 	return -EPERM;
 }
 
-static int refuse_enomem(struct why *why, unsigned sq_entries, unsigned cq_entries)
+static int refuse_enomem(struct why *why, const struct mrt__ring_opts *opts)
 {
-	size_t page = (size_t)sysconf(_SC_PAGESIZE);
-	size_t sqes = sq_entries * sizeof(struct io_uring_sqe);
-	size_t rings = 64 + cq_entries * sizeof(struct io_uring_cqe) + sq_entries * sizeof(unsigned);
+	unsigned sq_entries = opts->sq_entries, cq_entries = opts->cq_entries;
+	size_t page = (size_t)sysconf(_SC_PAGESIZE), big = opts->flags & MRT__RING_OPT_BIG ? 2 : 1;
+	size_t sqes = sq_entries * sizeof(struct io_uring_sqe) * big;
+	size_t rings = 64 + cq_entries * sizeof(struct io_uring_cqe) * big + sq_entries * sizeof(unsigned);
 	size_t need = (sqes + page - 1) / page * page + (rings + page - 1) / page * page;
 	struct rlimit limit;
 
@@ -157,7 +175,16 @@ static int refuse_old(struct why *why)
 	return -EOPNOTSUPP;
 }
 
-static int refuse(struct why *why, int error, unsigned sq_entries, unsigned cq_entries)
+static int refuse_einval(struct why *why, const struct mrt__ring_opts *opts)
+{
+	/* of the flags that 5.6 has, or that were asked for, with sizes that we have checked */
+	if (!(opts->flags & MRT__RING_OPT_BIG))
+		return refuse_old(why);
+	say(why, "this kernel's io_uring has no 128-byte entries, which commands need: Linux 5.19 or later has them");
+	return -EOPNOTSUPP;
+}
+
+static int refuse(struct why *why, int error, const struct mrt__ring_opts *opts)
 {
 	switch (error) {
 	case -ENOSYS:
@@ -168,12 +195,12 @@ static int refuse(struct why *why, int error, unsigned sq_entries, unsigned cq_e
 	case -EACCES:
 		return refuse_eperm(why);
 	case -ENOMEM:
-		return refuse_enomem(why, sq_entries, cq_entries);
+		return refuse_enomem(why, opts);
 	case -EMFILE:
 	case -ENFILE:
 		return refuse_emfile(why);
-	case -EINVAL: /* of the flags that 5.6 has, with sizes that we have checked */
-		return refuse_old(why);
+	case -EINVAL:
+		return refuse_einval(why, opts);
 	default:
 		say(why, "setting up io_uring failed with error %d", -error);
 		return error;
@@ -182,7 +209,7 @@ static int refuse(struct why *why, int error, unsigned sq_entries, unsigned cq_e
 
 /* ---- create -------------------------------------------------------------------------------------------------- */
 
-static int setup_once(struct mrt__ring *ring, unsigned flags, unsigned sq_entries, unsigned cq_entries)
+static int setup_once(struct mrt__ring *ring, const struct mrt__ring_opts *opts, unsigned flags)
 {
 	const struct timespec pause = { .tv_nsec = MRT__RING_ENOMEM_PAUSE_US * 1000 };
 	struct io_uring_params params;
@@ -192,8 +219,14 @@ static int setup_once(struct mrt__ring *ring, unsigned flags, unsigned sq_entrie
 	for (tries = 0;; tries++) {
 		memset(&params, 0, sizeof(params));
 		params.flags = flags;
-		params.cq_entries = cq_entries;
-		ret = io_uring_queue_init_params(sq_entries, &ring->uring, &params);
+		params.cq_entries = opts->cq_entries;
+		if (flags & IORING_SETUP_SQPOLL)
+			params.sq_thread_idle = opts->sq_idle_ms;
+		if (flags & IORING_SETUP_SQ_AFF)
+			params.sq_thread_cpu = (unsigned)opts->sq_cpu;
+		if (flags & IORING_SETUP_ATTACH_WQ)
+			params.wq_fd = (unsigned)opts->attach->uring.ring_fd;
+		ret = io_uring_queue_init_params(opts->sq_entries, &ring->uring, &params);
 		if (ret != -ENOMEM || tries == MRT__RING_ENOMEM_TRIES_MAX)
 			break;
 		(void)nanosleep(&pause, NULL); /* cut short: a shorter pause */
@@ -203,15 +236,60 @@ static int setup_once(struct mrt__ring *ring, unsigned flags, unsigned sq_entrie
 	return ret;
 }
 
-static int setup(struct mrt__ring *ring, unsigned sq_entries, unsigned cq_entries)
+static int setup_sqpoll(struct mrt__ring *ring, const struct mrt__ring_opts *opts)
 {
+	unsigned more = opts->flags & MRT__RING_OPT_BIG ? MRT__RING_FLAGS_BIG : 0, i;
+	int ret = -EINVAL;
+
+	if (opts->attach && !opts->attach->sqpoll)
+		return opts->attach->sqpoll_error; /* it asked for the thread before */
+	if (opts->sq_cpu >= 0)
+		more |= IORING_SETUP_SQ_AFF;
+	if (opts->attach)
+		more |= IORING_SETUP_ATTACH_WQ;
+	for (i = 0; i < sizeof(sqpoll_flags) / sizeof(sqpoll_flags[0]) && ret == -EINVAL; i++)
+		ret = setup_once(ring, opts, sqpoll_flags[i] | more);
+	if (ret == 0) {
+		ring->sqpoll = true;
+		ring->sq_idle_ms = opts->sq_idle_ms;
+		ring->sq_cpu = opts->sq_cpu;
+		ring->attached = opts->attach != NULL;
+	}
+	return ret;
+}
+
+static int setup_tiers(struct mrt__ring *ring, const struct mrt__ring_opts *opts)
+{
+	unsigned more = opts->flags & MRT__RING_OPT_BIG ? MRT__RING_FLAGS_BIG : 0;
 	int ret;
 
-	for (ring->tier = ring->tier_asked;; ring->tier++) {
-		ret = setup_once(ring, tier_flags[ring->tier], sq_entries, cq_entries);
-		if (ret != -EINVAL || ring->tier == MRT__RING_TIERS_NR - 1)
+	if (opts->flags & MRT__RING_OPT_IOPOLL)
+		more |= IORING_SETUP_IOPOLL;
+	if (opts->flags & MRT__RING_OPT_HYBRID)
+		more |= MRT__IORING_SETUP_HYBRID_IOPOLL;
+	for (;;) {
+		ret = setup_once(ring, opts, tier_flags[ring->tier] | more);
+		if (ret != -EINVAL)
 			return ret;
+		/* a kernel that has HYBRID has all tiers */
+		if (more & MRT__IORING_SETUP_HYBRID_IOPOLL) {
+			more &= ~MRT__IORING_SETUP_HYBRID_IOPOLL;
+			ring->hybrid_refused = true;
+		} else if (++ring->tier == MRT__RING_TIERS_NR) {
+			return ret;
+		}
 	}
+}
+
+static int setup(struct mrt__ring *ring, const struct mrt__ring_opts *opts)
+{
+	ring->tier = ring->tier_asked = opts->tier;
+	if (opts->flags & MRT__RING_OPT_SQPOLL) {
+		ring->sqpoll_error = setup_sqpoll(ring, opts);
+		if (ring->sqpoll_error == 0)
+			return 0;
+	}
+	return setup_tiers(ring, opts);
 }
 
 /* Which opcodes are there? Without an answer: the needed ones, and nothing that came later. */
@@ -236,12 +314,13 @@ static void map_indices(struct mrt__ring *ring)
 	struct io_uring *uring = &ring->uring;
 	unsigned i;
 
-	ring->sqes = uring->sq.sqes;
+	ring->sqes = (unsigned char *)uring->sq.sqes;
 	ring->sq_khead = (atomic_uint *)uring->sq.khead;
 	ring->sq_ktail = (atomic_uint *)uring->sq.ktail;
 	ring->sq_kflags = (atomic_uint *)uring->sq.kflags;
 	ring->sq_entries = uring->sq.ring_entries;
-	ring->sq_mask = uring->sq.ring_entries - 1;
+	ring->sqe_bytes = sizeof(struct io_uring_sqe) * (ring->setup_flags & IORING_SETUP_SQE128 ? 2 : 1);
+	ring->sq_bytes_mask = ring->sqe_bytes * ring->sq_entries - 1;
 	ring->sq_ops_max = ring->sq_entries - MRT__RING_RESERVE;
 	ring->cqes = uring->cq.cqes;
 	ring->cq_khead = (atomic_uint *)uring->cq.khead;
@@ -265,30 +344,65 @@ static bool sizes_are_valid(const struct mrt__ring_opts *opts)
 	       !(opts->sq_entries & (opts->sq_entries - 1)) && !(opts->cq_entries & (opts->cq_entries - 1));
 }
 
-int mrt__ring_create(const struct mrt__ring_opts *opts, struct mrt__ring **ret_ring, char *ret_why, size_t why_bytes)
+static bool flags_are_valid(uint32_t flags)
 {
-	unsigned sq_entries = mrt__max(opts->sq_entries, MRT__RING_ENTRIES_MIN);
-	unsigned cq_entries = mrt__max(opts->cq_entries, MRT__RING_ENTRIES_MIN);
+	return !(flags & MRT__RING_OPT_IOPOLL) ? !(flags & MRT__RING_OPT_HYBRID) : !(flags & MRT__RING_OPT_SQPOLL);
+}
+
+/* What wakes the owner; a polled ring has neither. */
+static int make_wake(struct mrt__ring *ring)
+{
+	int ret;
+
+	ring->wake_fd = ring->sentry_fd = -1;
+	if (ring->polled)
+		return 0;
+	ring->wake_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+	if (ring->wake_fd < 0)
+		return -errno;
+	ring->sentry_fd = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC);
+	if (ring->sentry_fd < 0) {
+		ret = -errno;
+		(void)close(ring->wake_fd); /* an eventfd: nothing to lose */
+		return ret;
+	}
+	return 0;
+}
+
+static int make_extras(struct mrt__ring *ring)
+{
+	if (!(ring->setup_flags & IORING_SETUP_CQE32))
+		return 0;
+	ring->extras = calloc((size_t)ring->cq_mask + 1, sizeof(*ring->extras));
+	return ring->extras ? 0 : -ENOMEM;
+}
+
+int mrt__ring_create(const struct mrt__ring_opts *caller_opts, struct mrt__ring **ret_ring, char *ret_why, size_t why_bytes)
+{
 	struct why why = { ret_why, ret_why ? why_bytes : 0 };
+	struct mrt__ring_opts opts = *caller_opts;
 	struct mrt__ring *ring;
 	int ret;
 
-	if (!sizes_are_valid(opts)) {
-		say(&why, "ring sizes must be powers of two, the CQ not smaller than the SQ, the tier 0 to 2");
+	if (!sizes_are_valid(&opts) || !flags_are_valid(opts.flags)) {
+		say(&why, "ring sizes must be powers of two, the CQ not smaller than the SQ, the tier 0 to 2; "
+			  "IOPOLL goes without SQPOLL, HYBRID with IOPOLL");
 		return -EINVAL;
 	}
+	opts.sq_entries = mrt__max(opts.sq_entries, MRT__RING_ENTRIES_MIN);
+	opts.cq_entries = mrt__max(opts.cq_entries, MRT__RING_ENTRIES_MIN);
 	ring = aligned_alloc(MRT__CACHE_PAIR, sizeof(*ring));
 	if (!ring) {
 		say(&why, "no memory");
 		return -ENOMEM;
 	}
 	memset(ring, 0, sizeof(*ring));
-	ring->stats = opts->stats ? opts->stats : &ring->own_stats;
-	ring->tier_asked = opts->tier;
+	ring->stats = opts.stats ? opts.stats : &ring->own_stats;
+	ring->polled = opts.flags & MRT__RING_OPT_IOPOLL;
 
-	ret = setup(ring, sq_entries, cq_entries);
+	ret = setup(ring, &opts);
 	if (ret) {
-		ret = refuse(&why, ret, sq_entries, cq_entries);
+		ret = refuse(&why, ret, &opts);
 		goto err_free;
 	}
 	if ((ring->uring.features & MRT__RING_FEATURES_NEEDED) != MRT__RING_FEATURES_NEEDED) {
@@ -300,23 +414,23 @@ int mrt__ring_create(const struct mrt__ring_opts *opts, struct mrt__ring **ret_r
 	/* A child after fork would share the indices: let it fault instead. Fails only without MADV_DONTFORK (2.6.16). */
 	(void)io_uring_ring_dontfork(&ring->uring);
 
-	ring->wake_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-	if (ring->wake_fd < 0) {
-		ret = refuse(&why, -errno, sq_entries, cq_entries);
+	ret = make_extras(ring);
+	if (ret) {
+		say(&why, "no memory");
 		goto err_exit;
 	}
-	ring->sentry_fd = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC);
-	if (ring->sentry_fd < 0) {
-		ret = refuse(&why, -errno, sq_entries, cq_entries);
-		goto err_wake;
+	ret = make_wake(ring);
+	if (ret) {
+		ret = refuse(&why, ret, &opts);
+		goto err_extras;
 	}
 	if (sched_getaffinity(0, sizeof(ring->cpus), &ring->cpus))
 		ring->cpus_error = -errno; /* more CPUs than the set holds */
 	*ret_ring = ring;
 	return 0;
 
-err_wake:
-	(void)close(ring->wake_fd); /* an eventfd: nothing to lose */
+err_extras:
+	free(ring->extras);
 err_exit:
 	io_uring_queue_exit(&ring->uring);
 err_free:
@@ -366,6 +480,8 @@ static int keep_iowq_off(struct mrt__ring *ring, int cpu)
 		return ring->cpus_error;
 	if (cpu < CPU_SETSIZE)
 		CPU_CLR((size_t)cpu, &cpus);
+	if (ring->sqpoll && ring->sq_cpu >= 0 && ring->sq_cpu < CPU_SETSIZE && CPU_COUNT(&cpus) > 1)
+		CPU_CLR((size_t)ring->sq_cpu, &cpus);
 	if (CPU_COUNT(&cpus) == 0)
 		return 0;
 	return io_uring_register_iowq_aff(&ring->uring, sizeof(cpus), &cpus);
@@ -376,28 +492,50 @@ static int check_polls(const struct mrt__ring *ring)
 {
 	/* [CQ.tail] CQEs below it are filled; pairs with the kernel's release */
 	unsigned tail = atomic_load_explicit(ring->cq_ktail, memory_order_acquire);
+	const struct io_uring_cqe *cqe;
 	unsigned head;
 
 	for (head = ring->cq_head; head != tail; head++) {
-		if (ring->cqes[head & ring->cq_mask].res < 0)
-			return ring->cqes[head & ring->cq_mask].res;
+		cqe = &ring->cqes[(size_t)(head & ring->cq_mask) << (ring->extras != NULL)];
+		if (cqe->res < 0)
+			return cqe->res;
+	}
+	return 0;
+}
+
+/* Submit what is staged, all of it. */
+static int flush_all(struct mrt__ring *ring)
+{
+	uint64_t deadline = mrt__clock_now() + MRT__RING_ENABLE_NS_MAX;
+
+	while (mrt__ring_staged(ring)) {
+		if (mrt__clock_now() >= deadline)
+			return -EAGAIN;
+		(void)mrt__ring_flush(ring); /* what it left is what the loop tests */
+		if (ring->forbidden)
+			return ring->forbidden;
+		if (ring->sqpoll)
+			(void)sched_yield(); /* always succeeds */
 	}
 	return 0;
 }
 
 static int arm_polls(struct mrt__ring *ring)
 {
-	unsigned tries;
+	int ret;
 
-	(void)mrt__ring_poll_arm(ring, MRT__RING_KIND_WAKE);    /* the SQ is empty: there is room */
-	(void)mrt__ring_poll_arm(ring, MRT__RING_KIND_SENTRY);
-	for (tries = 0; mrt__ring_staged(ring); tries++) {
-		if (tries == MRT__RING_ENOMEM_TRIES_MAX)
-			return -EAGAIN;
-		(void)mrt__ring_flush(ring); /* what it left is what the loop tests */
+	if (ring->polled || ring->sqpoll) {
+		(void)mrt__ring_first_enter(ring); /* nothing is staged */
 		if (ring->forbidden)
 			return ring->forbidden;
 	}
+	if (!ring->polled) {
+		(void)mrt__ring_poll_arm(ring, MRT__RING_KIND_WAKE);    /* the SQ is empty: there is room */
+		(void)mrt__ring_poll_arm(ring, MRT__RING_KIND_SENTRY);
+	}
+	ret = flush_all(ring);
+	if (ret)
+		return ret;
 	ring->enabled = true;
 	return check_polls(ring);
 }
@@ -418,6 +556,7 @@ int mrt__ring_enable(struct mrt__ring *ring, int cpu)
 	ring->limit_error = limit_iowq(ring);
 	ring->affinity_error = keep_iowq_off(ring, cpu);
 	ret = arm_polls(ring);
+	ring->sq_tid = mrt__ring_sq_thread(ring);
 	if (ret) {
 		unregister_descriptor(ring); /* its index is this thread's: destroy may run on another */
 		ring->drained = true;
@@ -427,6 +566,23 @@ int mrt__ring_enable(struct mrt__ring *ring, int cpu)
 
 /* ---- the end ------------------------------------------------------------------------------------------------- */
 
+static bool is_drained(const struct mrt__ring *ring)
+{
+	return !(ring->armed || ring->cancels || ring->late_nr || mrt__ring_staged(ring));
+}
+
+/* Let the kernel say something. */
+static void drain_turn(struct mrt__ring *ring, uint64_t timeout_ns)
+{
+	/* with SQPOLL a completion may be there before its SQE is seen to be taken: then none would end a wait */
+	if (ring->armed || ring->cancels) {
+		mrt__ring_wait(ring, timeout_ns);
+	} else {
+		(void)mrt__ring_flush(ring); /* what it left the caller sees */
+		(void)sched_yield(); /* always succeeds */
+	}
+}
+
 int mrt__ring_drain(struct mrt__ring *ring)
 {
 	uint64_t deadline = mrt__clock_now() + MRT__RING_DRAIN_NS_MAX, now;
@@ -435,19 +591,22 @@ int mrt__ring_drain(struct mrt__ring *ring)
 
 	mrt__assert(ring->owner == mrt__ring_thread() && !ring->drained);
 	ring->draining = true;
+	ring->due &= ~MRT__RING_ARMED_ALL;
 	for (i = MRT__RING_KIND_WAKE; i <= MRT__RING_KIND_SENTRY; i++) {
 		if (ring->armed & (1u << i))
 			mrt__ring_cancel(ring, (void *)(uintptr_t)i);
 	}
-	while (ring->armed || ring->cancels || ring->late_nr || mrt__ring_staged(ring)) {
+	while (!is_drained(ring)) {
 		now = mrt__clock_now();
 		/* after the deadline one more look: the process may have been stopped meanwhile */
-		mrt__ring_wait(ring, now < deadline ? deadline - now : 0);
+		drain_turn(ring, now < deadline ? deadline - now : 0);
 		if (mrt__ring_reap(ring, &done, 1, &events))
 			mrt__bug("a ring was drained with an op in flight (%p, result %d)", done.user, done.res);
-		if (now >= deadline && (ring->armed || ring->cancels || ring->late_nr || mrt__ring_staged(ring)))
+		if (now >= deadline && !is_drained(ring))
 			return -ETIMEDOUT;
 	}
+	/* Now and by the owner: with the close they would go too, but some time after it. */
+	mrt__ring_buffers_drop(ring);
 	unregister_descriptor(ring);
 	ring->drained = true;
 	return 0;
@@ -470,6 +629,7 @@ void mrt__ring_destroy(struct mrt__ring *ring)
 	}
 	close_descriptor(&ring->wake_fd);
 	close_descriptor(&ring->sentry_fd);
+	free(ring->extras);
 	free(ring->late);
 	free(ring);
 }
@@ -506,53 +666,4 @@ void mrt__ring_sentry_arm(struct mrt__ring *ring, uint64_t ns)
 void mrt__ring_sentry_disarm(struct mrt__ring *ring)
 {
 	sentry_set(ring, 0);
-}
-
-/* ---- what it got --------------------------------------------------------------------------------------------- */
-
-bool mrt__ring_has_opcode(const struct mrt__ring *ring, enum mrt__opcode opcode)
-{
-	return ring->opcodes >> opcode & 1;
-}
-
-static __attribute__((format(printf, 3, 4))) void append(char *text, size_t bytes, const char *fmt, ...)
-{
-	size_t used = strlen(text);
-	va_list ap;
-
-	va_start(ap, fmt);
-	(void)vsnprintf(text + used, bytes - used, fmt, ap); /* too long: cut */
-	va_end(ap);
-}
-
-static void report_text(const struct mrt__ring *ring, char *text, size_t bytes)
-{
-	static const char *const names[MRT__RING_TIERS_NR] = { "DEFER_TASKRUN", "COOP_TASKRUN", "plain" };
-
-	text[0] = '\0';
-	append(text, bytes, "SQ %u, CQ %u, %s", ring->sq_entries, ring->cq_mask + 1, names[ring->tier]);
-	if (ring->tier != ring->tier_asked)
-		append(text, bytes, " (kernel refuses %s)", names[ring->tier_asked]);
-	else if (ring->tier_asked)
-		append(text, bytes, " (as asked)");
-	if (ring->register_error)
-		append(text, bytes, ", descriptor not registered (error %d)", -ring->register_error);
-	if (!ring->wait_flags)
-		append(text, bytes, ", parked counts as iowait (before 6.15)");
-	if (ring->limit_error)
-		append(text, bytes, ", io-wq not limited (error %d)", -ring->limit_error);
-	if (ring->affinity_error)
-		append(text, bytes, ", io-wq may share the CPU (error %d)", -ring->affinity_error);
-}
-
-void mrt__ring_report(const struct mrt__ring *ring, struct mrt_ring_report *ret_report)
-{
-	memset(ret_report, 0, sizeof(*ret_report));
-	ret_report->sq_entries = ring->sq_entries;
-	ret_report->cq_entries = ring->cq_mask + 1;
-	ret_report->setup_flags = ring->setup_flags;
-	ret_report->features = ring->uring.features;
-	ret_report->ring_fd_registered = ring->owner && !ring->register_error;
-	ret_report->no_iowait = ring->wait_flags != 0;
-	report_text(ring, ret_report->text, sizeof(ret_report->text));
 }

@@ -35,12 +35,17 @@
 #include "blocking/pool.h"
 #include "ring/ring.h"
 #include "rt/fork.h"
+#include "sched/arena.h"
+#include "sched/files.h"
 #include "sched/sched.h"
 #include "sched/worker.h"
 
 #define NAME_BYTES 16
 #define WHY_BYTES 512
 #define REPORT_WAIT_NS (200 * MRT__NS_PER_MS)
+#define ARENA_BYTES_MIN (UINT64_C(2) << 20)
+#define ARENA_BYTES_MAX_DEFAULT (UINT64_C(1) << 30)
+#define ARENA_BYTES_LIMIT (UINT64_C(1) << 40)   /* of address space; what memory there is shows when it is used */
 
 enum phase {
 	PHASE_STARTING,
@@ -106,8 +111,8 @@ static int copy_opts(const struct mrt_runtime_opts *opts, struct mrt_runtime_opt
 	return 0;
 }
 
-__attribute__((format(printf, 2, 3)))
-static void say(const struct mrt_runtime_opts *o, const char *fmt, ...)
+__attribute__((format(printf, 3, 4)))
+static void say_at(const struct mrt_runtime_opts *o, int level, const char *fmt, ...)
 {
 	char sentence[WHY_BYTES];
 	va_list ap;
@@ -117,8 +122,10 @@ static void say(const struct mrt_runtime_opts *o, const char *fmt, ...)
 	va_start(ap, fmt);
 	(void)vsnprintf(sentence, sizeof(sentence), fmt, ap); /* cut to fit */
 	va_end(ap);
-	o->log(MRT_LOG_ERROR, sentence, o->log_ctx);
+	o->log(level, sentence, o->log_ctx);
 }
+
+#define say(o, ...) say_at((o), MRT_LOG_ERROR, __VA_ARGS__)
 
 /* One option's range; 0 was replaced by the default before. */
 static int check_range(const struct mrt_runtime_opts *o, const char *name, uint64_t value, uint64_t min, uint64_t max)
@@ -150,7 +157,8 @@ static int check_cpus(const struct mrt_runtime_opts *o)
 static int fill_defaults(struct mrt_runtime_opts *o, unsigned cpus_allowed)
 {
 	const uint32_t flags = MRT_RUNTIME_FLOAT | MRT_RUNTIME_TUNE_INJECT | MRT_RUNTIME_TUNE_EVENTS |
-			       MRT_RUNTIME_COOP_TASKRUN | MRT_RUNTIME_PLAIN_RINGS;
+			       MRT_RUNTIME_COOP_TASKRUN | MRT_RUNTIME_PLAIN_RINGS | MRT_RUNTIME_SQPOLL |
+			       MRT_RUNTIME_HYBRID_POLL | MRT_RUNTIME_NVME;
 	bool single = o->flavour == MRT_FLAVOUR_CURRENT_THREAD;
 
 	if (o->flags & ~flags) {
@@ -174,6 +182,18 @@ static int fill_defaults(struct mrt_runtime_opts *o, unsigned cpus_allowed)
 		o->event_interval = MRT__INTERVAL_DEFAULT;
 	if (o->blocking_threads_max == 0)
 		o->blocking_threads_max = MRT__POOL_THREADS_DEFAULT;
+	if (o->files_max == 0)
+		o->files_max = MRT__FILES_DEFAULT;
+	if (o->sqpoll_idle_ms == 0)
+		o->sqpoll_idle_ms = 1000;
+	if (o->arena_bytes_max == 0)
+		o->arena_bytes_max = mrt__max(ARENA_BYTES_MAX_DEFAULT, o->arena_bytes);
+	if (check_range(o, "files_max", o->files_max, 1, MRT__FILES_MAX) ||
+	    check_range(o, "sqpoll_idle_ms", o->sqpoll_idle_ms, 1, 60000) ||
+	    check_range(o, "arena_bytes_max", o->arena_bytes_max, ARENA_BYTES_MIN, ARENA_BYTES_LIMIT) ||
+	    check_range(o, "arena_bytes", o->arena_bytes, 0, o->arena_bytes_max))
+		return -EINVAL;
+	o->files_max = round_up_pow2(o->files_max);
 	if (check_range(o, "cq_entries", o->cq_entries, 2, 65536) ||
 	    check_range(o, "inject_interval", o->inject_interval, 1, MRT__INTERVAL_MAX) ||
 	    check_range(o, "event_interval", o->event_interval, 1, MRT__INTERVAL_MAX) ||
@@ -232,7 +252,7 @@ static bool report_start(struct mrt_runtime *rt, int err)
 
 static void leave_worker(struct mrt_runtime *rt, struct mrt__worker *w, bool enabled)
 {
-	int err = enabled ? mrt__ring_drain(w->ring) : 0;
+	int err = enabled ? mrt__worker_drain(w) : 0;
 
 	mrt__stat_set(&w->stats->state, MRT_WORKER_STOPPED);
 	mrt__worker_self = NULL;
@@ -300,14 +320,47 @@ static uint32_t ring_tier(const struct mrt_runtime_opts *o)
 	return o->flags & MRT_RUNTIME_PLAIN_RINGS ? 2 : o->flags & MRT_RUNTIME_COOP_TASKRUN ? 1 : 0;
 }
 
-static int make_rings(struct mrt_runtime *rt, const struct mrt_runtime_opts *o)
+/* Where SQPOLL's thread runs: a CPU that no worker has. */
+static int sqpoll_cpu(const struct mrt_runtime_opts *o, const int *cpus, unsigned cpus_nr)
 {
+	cpu_set_t allowed;
+	unsigned i;
+	int cpu;
+
+	if (o->sqpoll_cpu)
+		return *o->sqpoll_cpu;
+	if (sched_getaffinity(0, sizeof(allowed), &allowed))
+		return -1;
+	for (i = 0; i < o->workers_nr && i < cpus_nr; i++)
+		CPU_CLR((size_t)cpus[i], &allowed);
+	for (cpu = CPU_SETSIZE - 1; cpu >= 0; cpu--)
+		if (CPU_ISSET((size_t)cpu, &allowed))
+			return cpu;
+	say_at(o, MRT_LOG_WARN, "SQPOLL: %u workers take all %u CPUs, so that its thread shares CPU %d with one of them: expect "
+				"less I/O for more CPU time; use fewer workers, or no SQPOLL", o->workers_nr, cpus_nr,
+	       cpus_nr ? cpus[cpus_nr - 1] : -1);
+	return cpus_nr ? cpus[cpus_nr - 1] : -1;
+}
+
+static int make_rings(struct mrt_runtime *rt, const struct mrt_runtime_opts *o, const int *cpus, unsigned cpus_nr)
+{
+	uint32_t big = o->flags & MRT_RUNTIME_NVME ? MRT__RING_OPT_BIG : 0;
+	bool sqpoll = o->flags & MRT_RUNTIME_SQPOLL;
+	int sq_cpu = sqpoll ? sqpoll_cpu(o, cpus, cpus_nr) : -1;
 	char why[WHY_BYTES] = "";
 	int err;
 
+	rt->sched.polled_opts = (struct mrt__ring_opts){
+		.sq_entries = o->sq_entries, .cq_entries = o->cq_entries, .tier = ring_tier(o),
+		.flags = big | MRT__RING_OPT_IOPOLL | (o->flags & MRT_RUNTIME_HYBRID_POLL ? MRT__RING_OPT_HYBRID : 0),
+	};
+
 	for (; rt->rings_nr < o->workers_nr; rt->rings_nr++) {
 		struct mrt__ring_opts ro = { .sq_entries = o->sq_entries, .cq_entries = o->cq_entries,
-					     .tier = ring_tier(o), .stats = &rt->sched.stats[rt->rings_nr] };
+					     .tier = ring_tier(o), .stats = &rt->sched.stats[rt->rings_nr],
+					     .flags = big | (sqpoll ? MRT__RING_OPT_SQPOLL : 0), .sq_cpu = sq_cpu,
+					     .sq_idle_ms = o->sqpoll_idle_ms,
+					     .attach = sqpoll && rt->rings_nr ? rt->rings[0] : NULL };
 
 		err = mrt__ring_create(&ro, &rt->rings[rt->rings_nr], why, sizeof(why));
 		if (err) {
@@ -413,6 +466,11 @@ static void abandon(struct mrt__fork_link *link)
 
 	for (i = 0; i < rt->rings_nr; i++)
 		mrt__ring_abandon(rt->rings[i]);
+	for (i = 0; i < rt->workers_made; i++)
+		if (rt->sched.workers[i]->polled)
+			mrt__ring_abandon(rt->sched.workers[i]->polled);
+	if (rt->sched.arena)
+		mrt__arena_abandon(rt->sched.arena);
 }
 
 /* Every task has ended, so a cell that is in use is kept by a handle. */
@@ -450,6 +508,8 @@ static void free_runtime(struct mrt_runtime *rt)
 		mrt__worker_destroy(s->workers[i]);
 	for (i = 0; i < rt->rings_nr; i++)
 		mrt__ring_destroy(rt->rings[i]);
+	mrt__files_destroy(s->files);
+	mrt__arena_destroy(s->arena);
 	for (i = 0; i < MRT__OUTSIDE_HEAPS_NR; i++) {
 		mrt__heap_fini(&s->outside[i].heap);
 		pthread_mutex_destroy(&s->outside[i].lock);
@@ -489,10 +549,16 @@ static int build(struct mrt_runtime *rt, const struct mrt_runtime_opts *o, const
 {
 	struct mrt__pool_opts po = { .threads_max = o->blocking_threads_max, .queue_max = o->blocking_queue_max,
 				     .keep_alive_ns = o->blocking_keep_alive_ns, .name = rt->name };
+	struct mrt__arena_opts ao = { .sched = &rt->sched, .bytes = o->arena_bytes, .bytes_max = o->arena_bytes_max,
+				      .workers_nr = o->workers_nr };
 	int err = alloc_parts(rt);
 
 	if (!err)
-		err = make_rings(rt, o);
+		err = make_rings(rt, o, cpus, cpus_nr);
+	if (!err)
+		err = mrt__files_create(&rt->sched, o->files_max, &rt->sched.files);
+	if (!err)
+		err = mrt__arena_create(&ao, &rt->sched.arena);
 	if (!err)
 		err = make_workers(rt, o, cpus, cpus_nr);
 	if (!err)
@@ -724,7 +790,7 @@ static int stop_current_thread(struct mrt_runtime *rt, uint64_t deadline_ns)
 		return -ETIMEDOUT;
 	}
 	mrt__worker_self = w;
-	rt->drain_err = mrt__ring_drain(w->ring);
+	rt->drain_err = mrt__worker_drain(w);
 	mrt__worker_self = NULL;
 	mrt__stat_set(&w->stats->state, MRT_WORKER_STOPPED);
 	rt->stopped = true;
@@ -738,6 +804,7 @@ static int shut_down(struct mrt_runtime *rt, uint64_t deadline_ns)
 	int err = 0;
 
 	mrt__sched_close(&rt->sched);
+	mrt__files_close(rt->sched.files);
 	mrt__pool_shutdown(rt->sched.pool);
 	if (rt->sched.current_thread) {
 		err = stop_current_thread(rt, deadline_ns);

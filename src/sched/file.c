@@ -20,7 +20,9 @@
 #include <martlet/file.h>
 #include <martlet/runtime.h>
 
+#include "sched/files.h"
 #include "sched/op_run.h"
+#include "sched/rung.h"
 #include "sched/sched.h"
 #include "sched/task.h"
 #include "sched/worker.h"
@@ -56,26 +58,26 @@ static inline struct mrt_op *start_rw(struct mrt_op *op, enum mrt__op_kind kind,
 
 struct mrt_op *mrt_read(struct mrt_op *op, int fd, void *buf, size_t len, int64_t off)
 {
-	return start_rw(op, MRT__OP_READ, MRT__OPCODE_READ, fd, buf, mrt__io_len(len), off, 0);
+	return start_rw(op, MRT__OP_READ, MRT__OPCODE_READ, fd, buf, mrt__io_len(len), off, MRT__OPF_BUF);
 }
 
 struct mrt_op *mrt_write(struct mrt_op *op, int fd, const void *buf, size_t len, int64_t off)
 {
-	return start_rw(op, MRT__OP_WRITE, MRT__OPCODE_WRITE, fd, buf, mrt__io_len(len), off, 0);
+	return start_rw(op, MRT__OP_WRITE, MRT__OPCODE_WRITE, fd, buf, mrt__io_len(len), off, MRT__OPF_BUF);
 }
 
 struct mrt_op *mrt_read_exact(struct mrt_op *op, int fd, void *buf, size_t len, int64_t off)
 {
 	if (mrt__unlikely(len > MRT_IO_BYTES_MAX))
 		return mrt__op_refuse(op, MRT__OP_READ, -EINVAL);
-	return start_rw(op, MRT__OP_READ, MRT__OPCODE_READ, fd, buf, (uint32_t)len, off, MRT__OPF_ALL);
+	return start_rw(op, MRT__OP_READ, MRT__OPCODE_READ, fd, buf, (uint32_t)len, off, MRT__OPF_BUF | MRT__OPF_ALL);
 }
 
 struct mrt_op *mrt_write_all(struct mrt_op *op, int fd, const void *buf, size_t len, int64_t off)
 {
 	if (mrt__unlikely(len > MRT_IO_BYTES_MAX))
 		return mrt__op_refuse(op, MRT__OP_WRITE, -EINVAL);
-	return start_rw(op, MRT__OP_WRITE, MRT__OPCODE_WRITE, fd, buf, (uint32_t)len, off, MRT__OPF_ALL);
+	return start_rw(op, MRT__OP_WRITE, MRT__OPCODE_WRITE, fd, buf, (uint32_t)len, off, MRT__OPF_BUF | MRT__OPF_ALL);
 }
 
 static struct mrt_op *start_rwv(struct mrt_op *op, enum mrt__op_kind kind, enum mrt__opcode opcode, int fd,
@@ -83,7 +85,7 @@ static struct mrt_op *start_rwv(struct mrt_op *op, enum mrt__op_kind kind, enum 
 {
 	if (mrt__unlikely(iov_nr == 0 || iov_nr > IOV_NR_MAX || !iov))
 		return mrt__op_refuse(op, kind, -EINVAL);
-	return start_rw(op, kind, opcode, fd, iov, iov_nr, off, 0);
+	return start_rw(op, kind, opcode, fd, iov, iov_nr, off, MRT__OPF_IOV);
 }
 
 struct mrt_op *mrt_readv(struct mrt_op *op, int fd, const struct iovec *iov, unsigned iov_nr, int64_t off)
@@ -104,7 +106,8 @@ struct mrt_op *mrt_splice(struct mrt_op *pub, int fd_in, int64_t off_in, int fd_
 
 	if (!is_offset(off_in) || !is_offset(off_out) || len == 0 || len > UINT32_MAX)
 		return mrt__op_refuse(pub, MRT__OP_SPLICE, -EINVAL);
-	w = mrt__op_begin(op, MRT__OP_SPLICE, 0);
+	w = mrt__op_begin(op, MRT__OP_SPLICE, (mrt__is_handle(fd_out) ? MRT__OPF_FILE : 0) |
+					      (mrt__is_handle(fd_in) ? MRT__OPF_FILE2 : 0));
 	if (!w)
 		return pub;
 	op->raw = fd_in;
@@ -154,8 +157,11 @@ static struct mrt_op *start_owning(struct mrt_op *pub, enum mrt__op_kind kind, u
 				   struct mrt__ring_args args)
 {
 	struct mrt__op *op = mrt__op_of(pub);
-	struct mrt__worker *w = mrt__op_begin(op, kind, flags | MRT__OPF_OWNS_MEM | MRT__OPF_CREDIT);
+	struct mrt__worker *w;
 
+	if (mrt__is_handle(args.fd))
+		flags |= MRT__OPF_FILE | MRT__OPF_DIRFD;
+	w = mrt__op_begin(op, kind, flags | MRT__OPF_OWNS_MEM | MRT__OPF_CREDIT);
 	if (!w) {
 		free(copy);
 		return pub;
@@ -189,7 +195,7 @@ struct mrt_op *mrt_statx(struct mrt_op *op, int dirfd, const char *path, int fla
 {
 	if (!ret_stx)
 		return mrt__op_refuse(op, MRT__OP_STATX, -EINVAL);
-	return start_path(op, MRT__OP_STATX, 0, path, (struct mrt__ring_args){
+	return start_path(op, MRT__OP_STATX, MRT__OPF_OUT, path, (struct mrt__ring_args){
 		.opcode = MRT__OPCODE_STATX, .fd = dirfd, .len = mask, .off = mrt__io_addr(ret_stx),
 		.op_flags = (uint32_t)flags,
 	});
@@ -217,7 +223,7 @@ struct mrt_op *mrt_rename(struct mrt_op *op, int olddirfd, const char *oldpath, 
 
 	if (ret)
 		return mrt__op_refuse(op, MRT__OP_RENAME, ret);
-	return start_owning(op, MRT__OP_RENAME, 0, old_copy, (struct mrt__ring_args){
+	return start_owning(op, MRT__OP_RENAME, mrt__is_handle(newdirfd) ? MRT__OPF_FILE2 : 0, old_copy, (struct mrt__ring_args){
 		.opcode = MRT__OPCODE_RENAMEAT, .fd = olddirfd, .len = (uint32_t)newdirfd,
 		.off = mrt__io_addr(new_copy), .op_flags = flags,
 	});
@@ -227,6 +233,8 @@ struct mrt_op *mrt_rename(struct mrt_op *op, int olddirfd, const char *oldpath, 
 
 struct mrt_op *mrt_close(struct mrt_op *op, int fd)
 {
+	if (mrt__is_handle(fd))
+		return mrt__file_end(op, MRT__OP_CLOSE, fd);
 	/* shielded: a descriptor that an aborted task has opened must not stay open */
 	return mrt__io_start(op, MRT__OP_CLOSE, MRT__OPF_CREDIT | MRT__OPF_SHIELDED, (struct mrt__ring_args){
 		.opcode = MRT__OPCODE_CLOSE, .fd = fd,
@@ -257,6 +265,20 @@ struct mrt_op *mrt_fallocate(struct mrt_op *op, int fd, int mode, int64_t off, i
 	});
 }
 
+/* @return 0 or -errno */
+static int truncate_here(struct mrt__worker *w, int fd, int64_t len)
+{
+	if (mrt__is_handle(fd)) {
+		/* knowing it makes a close wait for this worker's turn, which comes after this call */
+		struct mrt__file_use *u = mrt__file_use_of(w, fd);
+
+		if (!u)
+			return -EBADF;
+		fd = u->fd;
+	}
+	return ftruncate(fd, len) ? -errno : 0;
+}
+
 struct mrt_op *mrt_ftruncate(struct mrt_op *pub, int fd, int64_t len)
 {
 	struct mrt__op *op = mrt__op_of(pub);
@@ -264,11 +286,11 @@ struct mrt_op *mrt_ftruncate(struct mrt_op *pub, int fd, int64_t len)
 
 	if (len < 0)
 		return mrt__op_refuse(pub, MRT__OP_FTRUNCATE, -EINVAL);
-	w = mrt__op_begin(op, MRT__OP_FTRUNCATE, MRT__OPF_CREDIT);
+	w = mrt__op_begin(op, MRT__OP_FTRUNCATE, MRT__OPF_CREDIT | (mrt__is_handle(fd) ? MRT__OPF_FILE : 0));
 	if (!w)
 		return pub;
 	if (!mrt__ring_has_opcode(w->ring, MRT__OPCODE_FTRUNCATE)) {
-		mrt__op_end_inline(op, ftruncate(fd, len) ? -errno : 0);
+		mrt__op_end_inline(op, truncate_here(w, fd, len));
 		return pub;
 	}
 	op->raw = 0;
@@ -283,7 +305,7 @@ struct mrt_op *mrt_fadvise(struct mrt_op *pub, int fd, int64_t off, int64_t len,
 
 	if (off < 0 || len < 0)
 		return mrt__op_refuse(pub, MRT__OP_FADVISE, -EINVAL);
-	w = mrt__op_begin(op, MRT__OP_FADVISE, MRT__OPF_CREDIT);
+	w = mrt__op_begin(op, MRT__OP_FADVISE, MRT__OPF_CREDIT | (mrt__is_handle(fd) ? MRT__OPF_FILE : 0));
 	if (!w)
 		return pub;
 	op->raw = 0;
@@ -299,20 +321,6 @@ struct mrt_op *mrt_fadvise(struct mrt_op *pub, int fd, int64_t off, int64_t len,
 
 /* ---- why direct I/O was refused ------------------------------------------------------------------------------ */
 
-/*
- * STATX_DIOALIGN came with 6.1; the fields are read by their place, since the libc's structure may be older. They are
- * the 38th and 39th word of 64.
- */
-#define DIOALIGN 0x2000u
-#define DIOALIGN_MEM_WORD 38
-#define DIOALIGN_OFF_WORD 39
-
-union statx_words {
-	struct statx stx;
-	uint32_t words[64];
-};
-_Static_assert(sizeof(struct statx) == 256, "the kernel's ABI");
-
 /* What the kernel has, in bytes, of what direct I/O on a descriptor must be a multiple of. */
 struct dio_align {
 	uint32_t mem;
@@ -323,11 +331,9 @@ struct dio_align {
 static struct dio_align dio_align_of(int fd)
 {
 	struct dio_align guess = { 512, 512, false }; /* the smallest logical block there is */
-	union statx_words u = { .words = { 0 } };
+	struct dio_align align = { .known = true };
 
-	if (statx(fd, "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, DIOALIGN, &u.stx) || !(u.stx.stx_mask & DIOALIGN))
-		return guess;
-	return (struct dio_align){ u.words[DIOALIGN_MEM_WORD], u.words[DIOALIGN_OFF_WORD], true };
+	return mrt__rung_alignment(fd, &align.mem, &align.off) ? align : guess;
 }
 
 /* The first segment that is not aligned, or the first of all. */
@@ -346,14 +352,14 @@ static struct iovec worst_segment(const struct mrt__op *op, const struct dio_ali
 	return iov[0];
 }
 
-static void explain_direct(const struct mrt__op *op, const struct dio_align *align)
+static void explain_direct(const struct mrt__op *op, int fd, const struct dio_align *align)
 {
 	int64_t off = (int64_t)op->io.off;
 	struct iovec iov = worst_segment(op, align);
 	bool bad_mem, bad_len, bad_off;
 
 	if (off == MRT_OFF_CURRENT)
-		off = lseek(op->io.fd, 0, SEEK_CUR); /* no position: -1, which is then the sentence's answer */
+		off = lseek(fd, 0, SEEK_CUR); /* no position: -1, which is then the sentence's answer */
 	bad_mem = (uintptr_t)iov.iov_base % align->mem;
 	bad_len = iov.iov_len % align->off;
 	bad_off = off < 0 || (uint64_t)off % align->off;
@@ -362,7 +368,7 @@ static void explain_direct(const struct mrt__op *op, const struct dio_align *ali
 	mrt__sched_log(op->task->sched, MRT_LOG_ERROR,
 		       "%s on fd %d got EINVAL; it is open with O_DIRECT: address %p%s, length %zu%s, offset %lld%s; "
 		       "needed are multiples of %u for the address, of %u for length and offset%s",
-		       mrt__op_kind_name(op->kind), op->io.fd, iov.iov_base, bad_mem ? " (not aligned)" : "",
+		       mrt__op_kind_name(op->kind), fd, iov.iov_base, bad_mem ? " (not aligned)" : "",
 		       iov.iov_len, bad_len ? " (not aligned)" : "", (long long)off, bad_off ? " (not aligned)" : "",
 		       align->mem, align->off,
 		       align->known ? "" : ", or more: the file system does not say, try 4096");
@@ -371,19 +377,26 @@ static void explain_direct(const struct mrt__op *op, const struct dio_align *ali
 void mrt__file_explain_einval(struct mrt__op *op)
 {
 	struct dio_align align;
-	int flags;
+	int flags, fd = op->io.fd;
 
 	if (op->kind != MRT__OP_READ && op->kind != MRT__OP_WRITE && op->kind != MRT__OP_READV &&
 	    op->kind != MRT__OP_WRITEV)
 		return;
-	flags = fcntl(op->io.fd, F_GETFL);
+	if (op->flags & MRT__OPF_FILE) {
+		const struct mrt__file *f = mrt__file_of(op->task->sched->files, fd);
+
+		if (!f)
+			return;
+		fd = f->fd;
+	}
+	flags = fcntl(fd, F_GETFL);
 	if (flags < 0 || !(flags & O_DIRECT))
 		return;
-	align = dio_align_of(op->io.fd);
+	align = dio_align_of(fd);
 	if (align.mem && align.off)
-		explain_direct(op, &align);
+		explain_direct(op, fd, &align);
 	else
 		mrt__sched_log(op->task->sched, MRT_LOG_ERROR,
 			       "%s on fd %d got EINVAL: it is open with O_DIRECT, which this file does not support",
-			       mrt__op_kind_name(op->kind), op->io.fd);
+			       mrt__op_kind_name(op->kind), fd);
 }

@@ -9,6 +9,7 @@
 #include <martlet/file.h>
 
 #include "base/compiler.h"
+#include "sched/files.h"
 #include "sched/op.h"
 
 /* @thread the running task's worker */
@@ -16,8 +17,10 @@ static inline struct mrt_op *mrt__io_start(struct mrt_op *pub, enum mrt__op_kind
 					   struct mrt__ring_args args)
 {
 	struct mrt__op *op = mrt__op_of(pub);
-	struct mrt__worker *w = mrt__op_begin(op, kind, flags);
+	struct mrt__worker *w;
 
+	flags |= mrt__is_handle(args.fd) ? MRT__OPF_FILE : 0;
+	w = mrt__op_begin(op, kind, flags);
 	if (mrt__unlikely(!w))
 		return pub;
 	op->raw = 0;

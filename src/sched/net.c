@@ -40,7 +40,7 @@ struct mrt_op *mrt_accept(struct mrt_op *op, int fd, struct sockaddr *ret_addr, 
 {
 	if ((flags & ~SOCK_NONBLOCK) || !ret_addr != !addr_len)
 		return mrt__op_refuse(op, MRT__OP_ACCEPT, -EINVAL);
-	return mrt__io_start(op, MRT__OP_ACCEPT, MRT__OPF_OPENS_FD, (struct mrt__ring_args){
+	return mrt__io_start(op, MRT__OP_ACCEPT, MRT__OPF_OPENS_FD | MRT__OPF_OUT, (struct mrt__ring_args){
 		.opcode = MRT__OPCODE_ACCEPT, .fd = fd, .addr = mrt__io_addr(ret_addr), .off = mrt__io_addr(addr_len),
 		.op_flags = (uint32_t)(flags | SOCK_CLOEXEC),
 	});
@@ -56,7 +56,7 @@ struct mrt_op *mrt_connect(struct mrt_op *op, int fd, const struct sockaddr *add
 static inline struct mrt_op *start_recv(struct mrt_op *op, int fd, void *buf, uint32_t len, int flags,
 					unsigned op_flags)
 {
-	return mrt__io_start(op, MRT__OP_RECV, op_flags, (struct mrt__ring_args){
+	return mrt__io_start(op, MRT__OP_RECV, MRT__OPF_BUF | op_flags, (struct mrt__ring_args){
 		.opcode = MRT__OPCODE_RECV, .fd = fd, .addr = mrt__io_addr(buf), .len = len,
 		.op_flags = (uint32_t)flags,
 	});
@@ -65,7 +65,7 @@ static inline struct mrt_op *start_recv(struct mrt_op *op, int fd, void *buf, ui
 static inline struct mrt_op *start_send(struct mrt_op *op, int fd, const void *buf, uint32_t len, int flags,
 					unsigned op_flags)
 {
-	return mrt__io_start(op, MRT__OP_SEND, op_flags, (struct mrt__ring_args){
+	return mrt__io_start(op, MRT__OP_SEND, MRT__OPF_BUF | op_flags, (struct mrt__ring_args){
 		.opcode = MRT__OPCODE_SEND, .fd = fd, .addr = mrt__io_addr(buf), .len = len,
 		.op_flags = (uint32_t)(flags | MSG_NOSIGNAL),
 	});

@@ -13,6 +13,8 @@
 
 #include <errno.h>
 #include <stdlib.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include <martlet/task.h>
@@ -20,16 +22,18 @@
 
 #include "base/assert.h"
 #include "base/clock.h"
+#include "sched/arena.h"
+#include "sched/files.h"
 #include "sched/op_run.h"
 #include "sched/sched.h"
 #include "sched/task.h"
 #include "sched/worker.h"
 
-#if MRT_VALGRIND
-#include <sys/uio.h>
-#include <valgrind/memcheck.h>
-
 #define STATX_BYTES 256 /* struct statx, since 4.11 */
+#define NO_FIXED UINT16_MAX /* buf_index of an op whose file refused the fixed-buffer opcode */
+
+#if MRT_VALGRIND
+#include <valgrind/memcheck.h>
 
 /* Tell memcheck what the kernel wrote: it does not see io_uring's writes. */
 static void mark_written(const struct mrt__op *op, int32_t res)
@@ -191,57 +195,389 @@ static void enqueue_unstaged(struct mrt__worker *w, struct mrt__op *op)
 	mrt__stat_set(&w->stats->queued, ++w->queued_nr);
 }
 
-static int32_t extra_fd(const struct mrt__op *op)
+/* ---- what an op holds while the kernel has it: its files, and its buffers' places in the arena ----
+ *
+ * Held when it is staged and released when its CQE comes, both by the ring's owner, each step of an _all form anew. So
+ * what waits in the queue holds nothing: a file may be closed and a block freed under it, and then it is refused.
+ */
+
+/* Memory that the kernel writes besides io.addr, io.len. */
+static unsigned outputs_of(const struct mrt__op *op, struct iovec out[2])
+{
+	unsigned nr = 0;
+
+	if (op->kind == MRT__OP_STATX)
+		out[nr++] = (struct iovec){ (void *)(uintptr_t)op->io.off, STATX_BYTES };
+	if (op->kind == MRT__OP_ACCEPT && op->io.addr) {
+		/* how much of the address is the caller's says *off, which may change: its first byte stands for it */
+		out[nr++] = (struct iovec){ (void *)(uintptr_t)op->io.addr, 1 };
+		out[nr++] = (struct iovec){ (void *)(uintptr_t)op->io.off, sizeof(socklen_t) };
+	}
+	return nr;
+}
+
+/* An op's buffers beyond the one of BUF: the array of IOV, or what OUT stands for, in `out`. */
+static const struct iovec *ranges_of(const struct mrt__op *op, struct iovec out[2], unsigned *ret_nr)
+{
+	if (op->flags & MRT__OPF_IOV) {
+		*ret_nr = op->io.len;
+		return (const struct iovec *)(uintptr_t)op->io.addr;
+	}
+	*ret_nr = outputs_of(op, out);
+	return out;
+}
+
+static __attribute__((noinline)) bool ranges_touch_arena(const struct mrt__worker *w, const struct mrt__op *op)
+{
+	struct iovec out[2];
+	const struct iovec *ranges;
+	unsigned nr, i;
+
+	ranges = ranges_of(op, out, &nr);
+	for (i = 0; i < nr; i++)
+		if (mrt__arena_has(&w->arena, ranges[i].iov_base))
+			return true;
+	return false;
+}
+
+static inline bool needs_hold(const struct mrt__worker *w, const struct mrt__op *op)
+{
+	if (op->flags & MRT__OPF_BUF && mrt__arena_has(&w->arena, (const void *)(uintptr_t)op->io.addr))
+		return true;
+	if (op->flags & (MRT__OPF_FILE | MRT__OPF_FILE2))
+		return true;
+	return mrt__unlikely(op->flags & (MRT__OPF_IOV | MRT__OPF_OUT)) && ranges_touch_arena(w, op);
+}
+
+static void release_ranges(struct mrt__worker *w, const struct iovec *ranges, unsigned nr)
+{
+	unsigned i;
+
+	for (i = 0; i < nr; i++)
+		if (mrt__arena_has(&w->arena, ranges[i].iov_base))
+			mrt__arena_release(&w->arena, (uintptr_t)ranges[i].iov_base);
+}
+
+/* What is given to a ring for an op. */
+struct staging {
+	struct mrt__ring_args args;
+	struct mrt__ring *ring;
+	struct mrt__arena_view *view;   /* the ring's */
+	int32_t extra_fd;
+};
+
+/* @return false: freed memory, or beyond its block; nothing is held */
+static __attribute__((noinline)) bool hold_ranges(struct mrt__worker *w, struct mrt__op *op, struct staging *st)
+{
+	uint16_t index = 0, first = 0;
+	unsigned nr, i, how, fixed = 0;
+	const struct iovec *ranges;
+	struct iovec out[2];
+
+	ranges = ranges_of(op, out, &nr);
+	for (i = 0; i < nr; i++) {
+		uint32_t len = (uint32_t)mrt__min(ranges[i].iov_len, (size_t)MRT_IO_BYTES_MAX);
+
+		if (!mrt__arena_has(st->view, ranges[i].iov_base))
+			continue;
+		how = mrt__arena_hold(st->view, st->ring, (uintptr_t)ranges[i].iov_base, len, &index);
+		if (how == MRT__ARENA_BAD) {
+			release_ranges(w, ranges, i);
+			return false;
+		}
+		if (how == MRT__ARENA_FIXED && (fixed == 0 || index == first)) {
+			first = index;
+			fixed++;
+		}
+	}
+	if (op->flags & MRT__OPF_IOV && fixed == nr && op->io.buf_index != NO_FIXED &&
+	    mrt__ring_has_opcode(st->ring, MRT__OPCODE_WRITEV_FIXED)) {
+		st->args.opcode = op->kind == MRT__OP_READV ? MRT__OPCODE_READV_FIXED : MRT__OPCODE_WRITEV_FIXED;
+		st->args.buf_index = first;
+	}
+	return true;
+}
+
+static inline bool hold_buffers(struct mrt__worker *w, struct mrt__op *op, struct staging *st)
+{
+	uint16_t index;
+	unsigned how;
+
+	st->args.buf_index = 0;
+	if (mrt__unlikely(op->flags & (MRT__OPF_IOV | MRT__OPF_OUT)))
+		return hold_ranges(w, op, st);
+	if (!(op->flags & MRT__OPF_BUF) || !mrt__arena_has(st->view, (const void *)(uintptr_t)op->io.addr))
+		return true;
+	how = mrt__arena_hold(st->view, st->ring, op->io.addr, op->io.len, &index);
+	if (mrt__unlikely(how == MRT__ARENA_BAD))
+		return false;
+	if (mrt__likely(how == MRT__ARENA_FIXED && op->io.buf_index != NO_FIXED)) {
+		if (op->kind == MRT__OP_READ)
+			st->args.opcode = MRT__OPCODE_READ_FIXED;
+		else if (op->kind == MRT__OP_WRITE)
+			st->args.opcode = MRT__OPCODE_WRITE_FIXED;
+		else
+			return true; /* sockets: the plain opcode */
+		st->args.buf_index = index;
+	}
+	return true;
+}
+
+static inline struct mrt__file_use *hold_file(struct mrt__worker *w, int handle)
+{
+	struct mrt__file_use *u = mrt__file_use_of(w, handle);
+
+	if (mrt__likely(u))
+		u->inflight++;
+	return u;
+}
+
+static inline void release_file(struct mrt__worker *w, struct mrt__op *op, int handle)
+{
+	struct mrt__file_use *u = &w->file_use[mrt__handle_slot(handle)];
+
+	u->inflight--;
+	if (mrt__unlikely(u->closing)) {
+		op->rflags |= MRT__OPR_RETRIED | MRT__OPR_STOPPED;
+		if (u->inflight == 0)
+			mrt__file_drained(w, mrt__handle_slot(handle));
+	}
+}
+
+/* The second descriptor of the kinds that have two. */
+static int second_fd(const struct mrt__op *op)
+{
+	return op->kind == MRT__OP_SPLICE ? (int)op->raw : (int)op->io.len;
+}
+
+static bool hold_second(struct mrt__worker *w, struct mrt__op *op, struct staging *st)
+{
+	struct mrt__file_use *u = hold_file(w, second_fd(op));
+
+	if (!u)
+		return false;
+	if (op->kind == MRT__OP_SPLICE)
+		st->extra_fd = u->fd;
+	else
+		st->args.len = (uint32_t)u->fd;
+	return true;
+}
+
+static inline bool is_rw(unsigned kind)
+{
+	return kind == MRT__OP_READ || kind == MRT__OP_WRITE || kind == MRT__OP_READV || kind == MRT__OP_WRITEV;
+}
+
+/* @return 0, or -EBADF: stale, nothing held */
+static inline int hold_files(struct mrt__worker *w, struct mrt__op *op, struct staging *st)
+{
+	struct mrt__file_use *u = hold_file(w, op->io.fd);
+	uint8_t on = MRT__FILE_ON_MAIN;
+
+	if (mrt__unlikely(!u))
+		return -EBADF;
+	if (mrt__unlikely(u->flags & MRT_FILE_POLLED && is_rw(op->kind))) {
+		on = MRT__FILE_ON_POLLED;
+		st->ring = w->polled;
+		st->view = &w->polled_arena;
+	}
+	if (mrt__likely(u->ready & on && !(op->flags & MRT__OPF_DIRFD))) {
+		st->args.fd = (int32_t)mrt__handle_slot(op->io.fd);
+		st->args.sqe_flags |= MRT__RING_SQE_FIXED_FILE;
+	} else {
+		st->args.fd = u->fd;
+	}
+	return 0;
+}
+
+static inline int32_t extra_fd(const struct mrt__op *op)
 {
 	return op->kind == MRT__OP_SPLICE ? (int32_t)op->raw : 0;
 }
 
+static void release_held(struct mrt__worker *w, struct mrt__op *op)
+{
+	op->rflags &= (uint8_t)~MRT__OPR_HELD;
+	if (op->flags & MRT__OPF_BUF) {
+		if (mrt__arena_has(&w->arena, (const void *)(uintptr_t)op->io.addr))
+			mrt__arena_release(&w->arena, op->io.addr);
+	} else if (mrt__unlikely(op->flags & (MRT__OPF_IOV | MRT__OPF_OUT))) {
+		struct iovec out[2];
+		unsigned nr;
+		const struct iovec *ranges = ranges_of(op, out, &nr);
+
+		release_ranges(w, ranges, nr);
+	}
+	if (op->flags & MRT__OPF_FILE)
+		release_file(w, op, op->io.fd);
+	if (mrt__unlikely(op->flags & MRT__OPF_FILE2))
+		release_file(w, op, second_fd(op));
+}
+
+/* @return 0; -EBADF, -EFAULT: refused, nothing held */
+static int hold(struct mrt__worker *w, struct mrt__op *op, struct staging *st)
+{
+	int err;
+
+	st->args = op->io;
+	st->ring = w->ring;
+	st->view = &w->arena;
+	st->extra_fd = extra_fd(op);
+	if (op->flags & MRT__OPF_FILE) {
+		err = hold_files(w, op, st);
+		if (mrt__unlikely(err))
+			return err;
+	}
+	if (mrt__unlikely(op->flags & MRT__OPF_FILE2) && !hold_second(w, op, st)) {
+		err = -EBADF;
+		goto err_file;
+	}
+	if (mrt__likely(hold_buffers(w, op, st))) {
+		op->rflags |= MRT__OPR_HELD;
+		return 0;
+	}
+	err = -EFAULT;
+	mrt__sched_log(w->sched, MRT_LOG_ERROR,
+		       "%s: its buffer at %#llx is arena memory that was freed, or runs beyond its block: refused",
+		       mrt__op_kind_name(op->kind), (unsigned long long)op->io.addr);
+	if (op->flags & MRT__OPF_FILE2)
+		release_file(w, op, second_fd(op));
+err_file:
+	if (op->flags & MRT__OPF_FILE)
+		release_file(w, op, op->io.fd);
+	return err;
+}
+
+/* ---- staging ---- */
+
+enum {
+	STAGED = 0,
+	NO_ROOM = 1,            /* no credit, or no SQE. Negative: refused, the op's result */
+};
+
+static int stage_held(struct mrt__worker *w, struct mrt__op *op)
+{
+	struct staging st;
+	int err = hold(w, op, &st);
+
+	if (mrt__unlikely(err))
+		return err;
+	if (mrt__unlikely(!mrt__ring_stage(st.ring, &st.args, st.extra_fd, op))) {
+		mrt__stat_add(&w->stats->sq_fulls, 1);
+		(void)mrt__ring_flush(st.ring); /* as below */
+		if (!mrt__ring_stage(st.ring, &st.args, st.extra_fd, op)) {
+			release_held(w, op);
+			return NO_ROOM;
+		}
+	}
+	if (mrt__unlikely(st.ring != w->ring)) {
+		op->rflags |= MRT__OPR_POLLED;
+		w->polled_inflight++;
+	}
+	return STAGED;
+}
+
 /* Give an op to the ring if a credit and an SQE are there. */
-static bool try_stage(struct mrt__worker *w, struct mrt__op *op)
+static int try_stage(struct mrt__worker *w, struct mrt__op *op)
 {
 	bool credit = op->flags & MRT__OPF_CREDIT;
+	int ret;
 
 	if (mrt__unlikely(credit && w->credits == 0)) {
 		mrt__stat_add(&w->stats->credit_waits, 1);
-		return false;
+		return NO_ROOM;
 	}
-	if (mrt__unlikely(!mrt__ring_stage(w->ring, &op->io, extra_fd(op), op))) {
+	if (needs_hold(w, op)) {
+		ret = stage_held(w, op);
+		if (mrt__unlikely(ret != STAGED))
+			return ret;
+	} else if (mrt__unlikely(!mrt__ring_stage(w->ring, &op->io, extra_fd(op), op))) {
 		mrt__stat_add(&w->stats->sq_fulls, 1);
 		(void)mrt__ring_flush(w->ring); /* a short submit leaves the rest staged; then there is still no SQE */
 		if (!mrt__ring_stage(w->ring, &op->io, extra_fd(op), op))
-			return false;
+			return NO_ROOM;
 	}
 	w->credits -= credit;
 	w->inflight++;
-	return true;
+	return STAGED;
+}
+
+static void release_inputs(struct mrt__op *op)
+{
+	if (op->flags & MRT__OPF_OWNS_MEM)
+		free((void *)(uintptr_t)op->io.addr);
+}
+
+/* What is staged is worth an enter of its own; what is not taken stays staged for the next turn. */
+static inline void flush_if_many(struct mrt__worker *w)
+{
+	if (mrt__unlikely(mrt__ring_staged(w->ring) >= MRT__FLUSH_STAGED))
+		(void)mrt__ring_flush(w->ring); /* as said */
+	if (mrt__unlikely(w->polled_inflight >= MRT__FLUSH_STAGED) && mrt__ring_staged(w->polled) >= MRT__FLUSH_STAGED)
+		(void)mrt__ring_flush(w->polled); /* as said */
 }
 
 struct mrt_op *mrt__op_submit(struct mrt__worker *w, struct mrt__op *op)
 {
+	int ret = NO_ROOM;
+
 	op->flags |= MRT__OPF_RING;
 	op->ring = w->index;
 	/* FIFO among those that wait for credits; what needs none passes them by */
-	if (mrt__unlikely(w->queued_head && op->flags & MRT__OPF_CREDIT) || mrt__unlikely(!try_stage(w, op)))
+	if (mrt__likely(!(w->queued_head && op->flags & MRT__OPF_CREDIT)))
+		ret = try_stage(w, op);
+	if (mrt__likely(ret == STAGED)) {
+		flush_if_many(w);
+	} else if (ret == NO_ROOM) {
 		enqueue_unstaged(w, op);
-	else if (mrt__unlikely(mrt__ring_staged(w->ring) >= MRT__FLUSH_STAGED))
-		(void)mrt__ring_flush(w->ring); /* what is not taken stays staged for the next turn */
+	} else {
+		release_inputs(op);
+		mrt__op_end_inline(op, ret);
+	}
 	return mrt__op_public(op);
+}
+
+void mrt__op_submit_close(struct mrt__worker *w, struct mrt__op *op, int fd)
+{
+	op->raw = 0;
+	op->io = (struct mrt__ring_args){ .opcode = MRT__OPCODE_CLOSE, .fd = fd };
+	op->ring = w->index;
+	if (w->queued_head || try_stage(w, op) != STAGED)
+		enqueue_unstaged(w, op);
+}
+
+/* An op that had its turn before is refused now: its file was closed, or its buffer freed. */
+static void finish_refused(struct mrt__op *op, int err)
+{
+	int64_t raw = err == -EBADF ? -ECANCELED : err; /* the file's close cancels what is on it */
+
+	op->rflags |= MRT__OPR_TERMINAL | MRT__OPR_STOPPED;
+	if (op->flags & MRT__OPF_ALL && op->raw > 0) {
+		op->rflags |= MRT__OPR_PARTIAL;
+		op->io.len = (uint32_t)-raw;
+		raw = op->raw;
+	}
+	mrt__op_finish(op, raw);
 }
 
 void mrt__worker_resubmit(struct mrt__worker *w)
 {
 	struct mrt__op *op;
+	int ret;
 
 	while ((op = w->queued_head) != NULL) {
 		struct mrt__op *next = op->done_next;
 
-		if (!try_stage(w, op))
+		ret = try_stage(w, op);
+		if (ret == NO_ROOM)
 			return;
 		op->rflags &= (uint8_t)~MRT__OPR_QUEUED;
 		w->queued_head = next;
 		if (!next)
 			w->queued_tail = NULL;
 		mrt__stat_set(&w->stats->queued, --w->queued_nr);
+		if (ret < 0)
+			finish_refused(op, ret);
 	}
 }
 
@@ -262,12 +598,17 @@ static bool unqueue(struct mrt__worker *w, struct mrt__op *op)
 	return true;
 }
 
-/* Stage an op's next step, or queue it; it keeps its place in the task's list. */
-static void restage(struct mrt__worker *w, struct mrt__op *op)
+/* Stage an op's next step, or queue it; it keeps its place in the task's list. @return false: refused, and finished */
+static bool restage(struct mrt__worker *w, struct mrt__op *op)
 {
+	int ret = try_stage(w, op);
+
 	mrt__stat_add(&w->stats->retries, 1);
-	if (!try_stage(w, op))
+	if (ret == NO_ROOM)
 		enqueue_unstaged(w, op);
+	else if (ret < 0)
+		finish_refused(op, ret);
+	return ret >= 0;
 }
 
 /* An _all or _exact form moved `res` bytes: is there more to do? */
@@ -283,34 +624,67 @@ static bool advance_all(struct mrt__op *op, int32_t res)
 	return true;
 }
 
-/* Errors that are the runtime's to deal with, not the task's. @return true: tried again */
-static bool retry_error(struct mrt__worker *w, struct mrt__op *op, int32_t res)
+/*
+ * Was an op refused for the rung that it was given? Then the next lower one: the ordinary ring, the plain opcode (files
+ * without read_iter take no fixed buffers).
+ */
+static bool lower_rung(struct mrt__worker *w, struct mrt__op *op, bool polled)
 {
-	if (op->rflags & MRT__OPR_RETRIED || !(op->flags & MRT__OPF_RETRY))
+	if (polled) {
+		if (op->flags & MRT__OPF_FILE && !w->file_use[mrt__handle_slot(op->io.fd)].closing)
+			mrt__file_unpoll(w, op->io.fd, -EOPNOTSUPP);
+		return op->flags & MRT__OPF_FILE;
+	}
+	if (!is_rw(op->kind) || op->io.buf_index == NO_FIXED || !needs_hold(w, op))
 		return false;
-	if (res != -EAGAIN && res != -EINTR)
+	op->io.buf_index = NO_FIXED;
+	return true;
+}
+
+/* Errors that are the runtime's to deal with, not the task's. @return true: it is to be staged again */
+static bool may_retry(struct mrt__worker *w, struct mrt__op *op, int32_t res, bool polled)
+{
+	if (op->rflags & MRT__OPR_STOPPED)
+		return false;
+	if (res == -EOPNOTSUPP)
+		return lower_rung(w, op, polled);
+	if (op->rflags & MRT__OPR_RETRIED)
+		return false;
+	/* a close cancels by the open file, which another handle may have, too */
+	if (res == -ECANCELED && op->flags & MRT__OPF_FILE) {
+		op->rflags |= MRT__OPR_RETRIED;
+		return true;
+	}
+	if (!(op->flags & MRT__OPF_RETRY) || (res != -EAGAIN && res != -EINTR))
 		return false;
 	/*
 	 * A request that io-wq was told to stop ends with -EINTR, too. A cancel that this ring has seen set RETRIED, so
 	 * it is not undone here; one that is still in the mailbox finds the second try. Positional file I/O only.
 	 */
 	op->rflags |= MRT__OPR_RETRIED;
-	op->io.sqe_flags |= MRT__RING_SQE_ASYNC; /* io-wq may block where the first try said it would have to */
-	restage(w, op);
+	if (!polled)
+		op->io.sqe_flags |= MRT__RING_SQE_ASYNC; /* io-wq may block where the first try said it would have to */
 	return true;
 }
 
 bool mrt__op_step(struct mrt__worker *w, struct mrt__op *op, int32_t res)
 {
+	bool polled = op->rflags & MRT__OPR_POLLED;
 	int64_t raw = res;
 
 	mrt__assert(op->state == MRT__OP_INFLIGHT && !(op->rflags & MRT__OPR_TERMINAL));
 	w->inflight--;
 	w->credits += !!(op->flags & MRT__OPF_CREDIT);
+	if (mrt__unlikely(polled)) {
+		w->polled_inflight--;
+		op->rflags &= (uint8_t)~MRT__OPR_POLLED;
+	}
+	if (op->rflags & MRT__OPR_HELD)
+		release_held(w, op);
 	mark_written(op, res);
 	if (mrt__unlikely(res < 0)) {
-		if (retry_error(w, op, res))
-			return false;
+		if (may_retry(w, op, res, polled))
+			return !restage(w, op);
 		if (op->flags & MRT__OPF_ALL && op->raw > 0) {
 			op->rflags |= MRT__OPR_PARTIAL;
 			op->io.len = (uint32_t)-res;
@@ -320,10 +694,8 @@ bool mrt__op_step(struct mrt__worker *w, struct mrt__op *op, int32_t res)
 		bool more = advance_all(op, res);
 
 		/* A cancel that found this step completed would not find the next: it is staged before it. */
-		if (more && !(op->rflags & MRT__OPR_STOPPED)) {
-			restage(w, op);
-			return false;
-		}
+		if (more && !(op->rflags & MRT__OPR_STOPPED))
+			return !restage(w, op);
 		if (more) {
 			op->rflags |= MRT__OPR_PARTIAL;
 			op->io.len = ECANCELED;
@@ -349,13 +721,15 @@ void mrt__op_finish(struct mrt__op *op, int64_t raw)
 /* The kernel's codes for "stopped by a cancel", where a cancel was asked for. */
 static int32_t map_error(const struct mrt__op *op, int64_t raw)
 {
+	/* its task asked, or closed its file */
+	bool asked = op->hflags & MRT__OPH_CANCELLED || op->rflags & MRT__OPR_STOPPED;
+
 	/* nobody asked: io-wq gives up what it has no thread for, and can start none (RLIMIT_NPROC) */
-	if (raw == -ECANCELED && op->flags & MRT__OPF_RING && !(op->hflags & MRT__OPH_CANCELLED))
+	if (raw == -ECANCELED && op->flags & MRT__OPF_RING && !asked)
 		return -EAGAIN;
 	/* io-wq says -EINTR; a first try that was not sent on to io-wq because of the cancel says -EAGAIN */
 	bool stopped = raw == -ECANCELED || raw == -RESTARTSYS ||
-		       (op->hflags & MRT__OPH_CANCELLED &&
-			(raw == -EINTR || (raw == -EAGAIN && op->flags & MRT__OPF_RETRY)));
+		       (asked && (raw == -EINTR || (raw == -EAGAIN && op->flags & MRT__OPF_RETRY)));
 
 	if (!stopped)
 		return (int32_t)raw;
@@ -371,12 +745,6 @@ static void drop_result(struct mrt__op *op)
 		(void)close((int)op->raw); /* nobody is left to tell */
 	else if (op->flags & MRT__OPF_WAIT && op->wait.cls->orphan)
 		op->wait.cls->orphan(op);
-}
-
-static void release_inputs(struct mrt__op *op)
-{
-	if (op->flags & MRT__OPF_OWNS_MEM)
-		free((void *)(uintptr_t)op->io.addr);
 }
 
 /* The op's deadline stands behind it in the list. @return false: it has fired, and must be popped first */
@@ -494,6 +862,8 @@ void mrt__op_cancel_on_owner(struct mrt__worker *w, struct mrt__op *op)
 	}
 	/* positional file I/O may be tried again after -EINTR: not after a cancel that we know of */
 	op->rflags |= MRT__OPR_RETRIED | MRT__OPR_STOPPED;
+	if (op->rflags & MRT__OPR_POLLED)
+		return; /* a polled ring cancels nothing: the device ends it */
 	mrt__stat_add(&w->stats->cancels, 1);
 	mrt__ring_cancel(w->ring, op);
 }
@@ -511,7 +881,7 @@ void mrt__op_cancel(struct mrt__op *op, unsigned reason_flag)
 
 	if (op->state != MRT__OP_INFLIGHT || op->hflags & (MRT__OPH_CANCELLED | MRT__OPH_HELD))
 		return;
-	if (op->kind == MRT__OP_CLOSE)
+	if (op->kind == MRT__OP_CLOSE || op->kind == MRT__OP_UNREGISTER)
 		return; /* it ends by itself, and a descriptor that is not closed is lost */
 	op->hflags |= (uint8_t)(MRT__OPH_CANCELLED | reason_flag);
 	if (op->flags & MRT__OPF_RING) {

@@ -53,7 +53,8 @@ enum mrt__op_state {
 	X(SOCKET, "socket") X(ACCEPT, "accept") X(CONNECT, "connect") X(RECV, "recv") X(SEND, "send")                  \
 	X(SHUTDOWN, "shutdown") X(SLEEP, "sleep") X(DEADLINE, "deadline") X(JOIN, "join") X(SCOPE, "scope")            \
 	X(BLOCKING, "blocking") X(ONESHOT, "oneshot_recv") X(NOTIFY, "notify_wait")                                    \
-	X(SEMAPHORE, "semaphore_acquire") X(CHANNEL_SEND, "channel_send") X(CHANNEL_RECV, "channel_recv")
+	X(SEMAPHORE, "semaphore_acquire") X(CHANNEL_SEND, "channel_send") X(CHANNEL_RECV, "channel_recv")             \
+	X(UNREGISTER, "file_unregister") X(NVME_CMD, "nvme_command") X(NVME_IDENTIFY, "nvme_identify")
 
 enum mrt__op_kind {
 #define MRT__X(NAME, name) MRT__OP_##NAME,
@@ -71,6 +72,12 @@ enum mrt__op_kind {
 #define MRT__OPF_OWNS_MEM (1u << 5)     /* io.addr was malloc'ed for it (a path) */
 #define MRT__OPF_WAIT (1u << 6)         /* wait is valid */
 #define MRT__OPF_RETRY (1u << 7)        /* -EAGAIN may be tried again through io-wq (files, not NOWAIT) */
+#define MRT__OPF_BUF (1u << 8)          /* io.addr, io.len is the caller's buffer, which may lie in the arena */
+#define MRT__OPF_IOV (1u << 9)          /* io.addr, io.len is an array of such buffers */
+#define MRT__OPF_OUT (1u << 10)         /* the kernel writes elsewhere: see outputs_of() */
+#define MRT__OPF_FILE (1u << 11)        /* io.fd is a handle, see files.h */
+#define MRT__OPF_FILE2 (1u << 12)       /* ... and so is the second descriptor: see second_fd() */
+#define MRT__OPF_DIRFD (1u << 13)       /* the descriptor is a directory's, which no ring takes from its table */
 
 /* hflags: the holder's alone, also in flight */
 #define MRT__OPH_AWAITED (1u << 0)      /* the current await counts it */
@@ -88,6 +95,8 @@ enum mrt__op_kind {
 
 #define MRT__OPR_UNDONE (1u << 4)       /* no ring op; the holder's: it was cancelled before anything was done */
 #define MRT__OPR_STOPPED (1u << 5)      /* the kernel was asked to cancel it: no further step of an _all form */
+#define MRT__OPR_HELD (1u << 6)         /* counted at its file, or at its buffers' place in the arena */
+#define MRT__OPR_POLLED (1u << 7)       /* on the polled ring */
 
 enum mrt__op_msg {
 	MRT__OP_MSG_NONE = 0,
@@ -180,6 +189,9 @@ struct mrt_op *mrt__op_refuse(struct mrt_op *op, enum mrt__op_kind kind, int64_t
  * @thread  the holder
  */
 struct mrt_op *mrt__op_submit(struct mrt__worker *w, struct mrt__op *op);
+
+/* Hand an op that ended a file's life to this worker's ring as a close of its descriptor. @thread the worker */
+void mrt__op_submit_close(struct mrt__worker *w, struct mrt__op *op, int fd);
 
 /**
  * Complete an op: publish its result, push it on its task's done stack, make the task runnable. Afterwards the op, its

@@ -15,10 +15,13 @@
 
 #include "base/compiler.h"
 #include "probe/stat.h"
+#include "ring/ring.h"
 #include "sched/heap.h"
 #include "sched/idle.h"
 #include "sched/inject.h"
 
+struct mrt__arena;
+struct mrt__files;
 struct mrt__worker;
 struct mrt__pool;
 
@@ -53,6 +56,9 @@ struct mrt__sched {
 	uint32_t event_interval;
 	struct mrt_worker_stats *stats; /* [workers_nr] */
 	struct mrt__pool *pool;         /* of the layer above; NULL: none */
+	struct mrt__arena *arena;       /* registered memory */
+	struct mrt__files *files;       /* registered files */
+	struct mrt__ring_opts polled_opts; /* of the polled rings */
 	mrt_log_fn log;
 	void *log_ctx;
 	struct mrt__sched *log_next;    /* of the schedulers that a thread outside can be told through; see sched.c */

@@ -56,6 +56,13 @@ int mrt__worker_create(const struct mrt__worker_opts *opts, struct mrt__worker *
 	w->event_interval = w->event_left = opts->sched->event_interval;
 	w->credits = opts->cq_entries - (opts->cq_entries >> CREDIT_RESERVE_SHIFT);
 	mrt__rand_init(&w->rand, opts->seed);
+	w->file_mask = opts->sched->files->max - 1;
+	w->file_use = calloc(opts->sched->files->max, sizeof(*w->file_use));
+	if (!w->file_use || mrt__arena_view_init(&w->arena, opts->sched->arena, NULL)) {
+		free(w->file_use);
+		free(w);
+		return -ENOMEM;
+	}
 	mrt__heap_init(&w->heap);
 	mrt__runq_init(&w->runq, 0, opts->sched->workers_nr == 1);
 	mrt__park_init(&w->park);
@@ -71,7 +78,51 @@ void mrt__worker_destroy(struct mrt__worker *w)
 	if (!w)
 		return;
 	mrt__heap_fini(&w->heap);
+	mrt__arena_view_fini(&w->arena);
+	free(w->file_use);
 	free(w);
+}
+
+/* ---- the polled ring ---- */
+
+bool mrt__worker_make_polled(struct mrt__worker *w)
+{
+	struct mrt__ring_opts opts = w->sched->polled_opts;
+	char why[256] = "";
+
+	if (w->polled || w->polled_error)
+		return w->polled != NULL;
+	opts.stats = w->stats;
+	w->polled_error = mrt__ring_create(&opts, &w->polled, why, sizeof(why));
+	if (!w->polled_error)
+		w->polled_error = mrt__ring_enable(w->polled, w->cpu);
+	if (!w->polled_error)
+		w->polled_error = mrt__arena_view_init(&w->polled_arena, w->sched->arena, &w->arena);
+	if (!w->polled_error)
+		return true;
+	mrt__sched_log(w->sched, MRT_LOG_WARN, "worker %u has no polled ring, so its polled files go through the ordinary one: "
+					       "%s (error %d)", w->index, why, -w->polled_error);
+	mrt__ring_destroy(w->polled);
+	w->polled = NULL;
+	return false;
+}
+
+int mrt__worker_drain(struct mrt__worker *w)
+{
+	int err;
+
+	if (w->polled) {
+		mrt__assert(w->polled_inflight == 0);
+		err = mrt__ring_drain(w->polled);
+		if (err)
+			return err;
+		mrt__ring_buffers_drop(w->polled);
+		mrt__arena_view_fini(&w->polled_arena);
+		mrt__ring_destroy(w->polled);
+		w->polled = NULL;
+	}
+	mrt__ring_buffers_drop(w->ring);
+	return mrt__ring_drain(w->ring);
 }
 
 /* ---- queues ---- */
@@ -282,6 +333,8 @@ void mrt__worker_flush(struct mrt__worker *w)
 {
 	if (mrt__ring_staged(w->ring) > 0)
 		(void)mrt__ring_flush(w->ring); /* what is not taken stays staged for the next turn */
+	if (mrt__unlikely(w->polled_inflight > 0))
+		(void)mrt__ring_flush(w->polled); /* the same */
 }
 
 /*
@@ -305,13 +358,13 @@ static void prefetch_task(const struct mrt__op *op)
 }
 
 /* Hand up to `room` finished ops to their tasks. @return tasks' slots used, at most room */
-static unsigned reap(struct mrt__worker *w, unsigned room)
+static unsigned reap(struct mrt__worker *w, struct mrt__ring *ring, unsigned room)
 {
 	struct mrt__ring_done done[REAP_BATCH];
 	unsigned events = 0, used = 0, nr, i;
 
 	do {
-		nr = mrt__ring_reap(w->ring, done, mrt__min(REAP_BATCH, room - used), &events);
+		nr = mrt__ring_reap(ring, done, mrt__min(REAP_BATCH, room - used), &events);
 		prefetch_ops(done, nr);
 		for (i = 0; i < nr; i++) {
 			if (i + PREFETCH_AHEAD < nr)
@@ -371,6 +424,7 @@ enum source {
 	SOURCE_INJECT,
 	SOURCE_YIELDED,
 	SOURCE_CQ,
+	SOURCE_POLLED,          /* the polled ring's CQ */
 	SOURCE_TIMERS,
 	SOURCES_NR
 };
@@ -384,6 +438,8 @@ static bool source_waits(struct mrt__worker *w, enum source s, uint64_t now)
 		return w->yielded_nr > 0;
 	case SOURCE_CQ:
 		return mrt__ring_ready(w->ring) > 0;
+	case SOURCE_POLLED:
+		return w->polled_inflight > 0 && mrt__ring_ready(w->polled) > 0;
 	case SOURCE_TIMERS:
 		/* relaxed: we wrote it, or a sentry that took timers out */
 		return atomic_load_explicit(&w->wheel_next, memory_order_relaxed) <= now;
@@ -401,7 +457,9 @@ static unsigned source_take(struct mrt__worker *w, enum source s, uint64_t now, 
 	case SOURCE_YIELDED:
 		return take_yielded(w, room);
 	case SOURCE_CQ:
-		return reap(w, room);
+		return reap(w, w->ring, room);
+	case SOURCE_POLLED:
+		return reap(w, w->polled, room);
 	case SOURCE_TIMERS:
 		return mrt__worker_fire(w, w, now, room);
 	case SOURCES_NR:
@@ -440,7 +498,7 @@ static unsigned refill(struct mrt__worker *w, uint64_t now)
 		}
 	}
 	if (room == 0 && mrt__ring_ready(w->ring) > 0)
-		(void)reap(w, 0); /* wakes and acknowledgements need no slot */
+		(void)reap(w, w->ring, 0); /* wakes and acknowledgements need no slot */
 	return total;
 }
 
@@ -477,7 +535,7 @@ static unsigned drain_deferred(struct mrt__worker *w)
 
 	while (total < DRAIN_MAX && mrt__ring_has_deferred(w->ring) && (room = mrt__runq_room(&w->runq)) > 0) {
 		(void)mrt__ring_flush(w->ring); /* looked at by its completions */
-		nr = reap(w, mrt__min(room, DRAIN_MAX - total));
+		nr = reap(w, w->ring, mrt__min(room, DRAIN_MAX - total));
 		if (nr == 0)
 			break; /* the flag alone is only a hint */
 		total += nr;
@@ -527,8 +585,14 @@ bool mrt__worker_turn(struct mrt__worker *w)
 	if (mrt__unlikely(atomic_load_explicit(&w->report, memory_order_relaxed)))
 		report_tasks(w);
 	drain_mailbox(w);
+	/* relaxed: it comes with a wake, and its lock orders the rest */
+	if (mrt__unlikely(atomic_load_explicit(&w->sched->files->version, memory_order_relaxed) != w->files_seen ||
+			  w->cancels_due > 0))
+		mrt__files_turn(w);
 	if (mrt__ring_staged(w->ring) > 0 || mrt__ring_has_deferred(w->ring))
 		(void)mrt__ring_flush(w->ring); /* what is not taken stays staged */
+	if (mrt__unlikely(w->polled_inflight > 0))
+		(void)mrt__ring_flush(w->polled); /* submits, and polls the devices once */
 	now = turn_clock(w);
 	mrt__stat_set(&w->stats->cq_ready, mrt__ring_ready(w->ring));
 	made = take_inbox(w);
@@ -782,6 +846,12 @@ enum mrt__tick mrt__worker_tick(struct mrt__worker *w)
 	t = search(w);
 	if (t) {
 		run(w, t);
+		return MRT__TICK_RAN;
+	}
+	if (mrt__unlikely(w->polled_inflight > 0)) {
+		/* nothing would wake us: between two looks at the devices we are no searcher, but free for work */
+		if (w->searching)
+			leave_search(w);
 		return MRT__TICK_RAN;
 	}
 	return trim(w) ? MRT__TICK_RAN : MRT__TICK_PARK;

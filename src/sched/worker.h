@@ -15,6 +15,8 @@
 #include "base/lock.h"
 #include "base/rand.h"
 #include "ring/ring.h"
+#include "sched/arena.h"
+#include "sched/files.h"
 #include "sched/heap.h"
 #include "sched/park.h"
 #include "sched/runq.h"
@@ -45,6 +47,10 @@ struct mrt__worker {
 	unsigned turn_woken;            /* tasks that this turn made runnable */
 	uint32_t credits;               /* ops that may still be given to the kernel */
 	uint32_t inflight;              /* ops that the kernel has */
+	uint32_t polled_inflight;       /* ... those of them on the polled ring */
+	uint32_t file_mask;             /* slots of file_use - 1 */
+	struct mrt__file_use *file_use; /* [file_mask + 1] what this worker knows of the registered files */
+	struct mrt__arena_view arena;
 	struct mrt_task *yielded_head, *yielded_tail;
 	uint32_t yielded_nr;
 	struct mrt__op *queued_head, *queued_tail; /* ops without credit or SQE, by done_next */
@@ -58,6 +64,11 @@ struct mrt__worker {
 	uint64_t slept_ns;              /* how long the last park was */
 	uint64_t trim_ns;               /* when the heap's excess goes back; 0: it has none */
 	bool heap_aborted;              /* closing: our tasks were aborted */
+	uint32_t files_seen;            /* the version of the registered files that we have dealt with */
+	uint32_t cancels_due;           /* closing files whose ops could not yet be cancelled */
+	struct mrt__ring *polled;       /* made at the first op on a polled file; NULL: none */
+	int polled_error;               /* why there is none, -errno; 0: not tried */
+	struct mrt__arena_view polled_arena;
 
 	struct mrt__heap heap;
 	struct mrt__runq runq;          /* owner and thieves */
@@ -93,6 +104,22 @@ struct mrt__worker_opts {
 	uint32_t cq_entries;
 	uint64_t seed;
 };
+
+/* What this worker knows of a handle; NULL: stale. @thread owner */
+static inline struct mrt__file_use *mrt__file_use_of(struct mrt__worker *w, int handle)
+{
+	struct mrt__file_use *u = &w->file_use[(unsigned)handle & w->file_mask];
+
+	if (mrt__unlikely(u->handle != handle))
+		return mrt__file_learn(w, handle) ? u : NULL;
+	return u;
+}
+
+/* Make the worker's polled ring, once. @thread owner @return false: there is none, and the log has said why */
+bool mrt__worker_make_polled(struct mrt__worker *w);
+
+/* Everything has ended: let go of the rings. @thread owner @return 0, or -ETIMEDOUT: leak them */
+int mrt__worker_drain(struct mrt__worker *w);
 
 /* Make a worker. @thread the builder @return 0, -ENOMEM */
 int mrt__worker_create(const struct mrt__worker_opts *opts, struct mrt__worker **ret_worker);

@@ -146,6 +146,8 @@ void sim_opts_draw(struct sim_opts *o)
 	o->busy_overflow = sim_chance(200);
 	o->delay_ns_max = PICK(100, 20000, 200000, 5000000);
 	o->tick_ns_max = PICK(1, 200, 2000, 20000);
+	o->reg_fails = (unsigned)PICK(0, 0, 20, 200);
+	o->clone = (enum sim_clone)PICK(SIM_CLONE_NEVER, SIM_CLONE_ONCE, SIM_CLONE_SLOTS, SIM_CLONE_SLOTS);
 }
 
 static void log_opts(void)
@@ -155,10 +157,10 @@ static void log_opts(void)
 	sim_log("seed %" PRIu64 ": %u workers, SQ %u, CQ %u, inject every %u%s, events every %u%s", sim.seed,
 		o->workers_nr, o->sq_entries, o->cq_entries, o->inject_interval, o->tune_inject ? " (tuned)" : "",
 		o->event_interval, o->tune_events ? " (tuned)" : "");
-	sim_log("per mille: preempt %u, freeze %u, spurious %u, refuse %u, stale %u, inline %u, short %u, error %u; "
-		"delay up to %" PRIu64 " ns, tick up to %" PRIu64 " ns%s", o->preempt, o->freeze, o->spurious, o->refuse,
-		o->stale, o->inline_ends, o->shorts, o->errors, o->delay_ns_max, o->tick_ns_max,
-		o->busy_overflow ? ", EBUSY on overflow" : "");
+	sim_log("per mille: preempt %u, freeze %u, spurious %u, refuse %u, stale %u, inline %u, short %u, error %u, "
+		"failed registration %u; clones %u; delay up to %" PRIu64 " ns, tick up to %" PRIu64 " ns%s", o->preempt,
+		o->freeze, o->spurious, o->refuse, o->stale, o->inline_ends, o->shorts, o->errors, o->reg_fails,
+		(unsigned)o->clone, o->delay_ns_max, o->tick_ns_max, o->busy_overflow ? ", EBUSY on overflow" : "");
 }
 
 /* ---- building, as src/rt/runtime.c does ---- */
@@ -191,6 +193,7 @@ void sim_start(void)
 {
 	struct mrt__sched *s = aligned_alloc(MRT__CACHE_PAIR, sizeof(*s));
 	struct mrt__pool_opts po = { .threads_max = 0, .queue_max = (uint32_t)sim_below(4) };
+	struct mrt__arena_opts ao = { .sched = s, .bytes_max = SIM_ARENA_BYTES, .workers_nr = sim.opts.workers_nr };
 	unsigned i;
 
 	sim_check(s && sim.opts.workers_nr >= 1 && sim.opts.workers_nr <= SIM_WORKERS_MAX, "no memory, or bad options");
@@ -212,6 +215,8 @@ void sim_start(void)
 	s->workers = calloc(s->workers_nr, sizeof(struct mrt__worker *));
 	s->stats = mrt__stats_create(s->workers_nr);
 	sim_check(s->workers && s->stats && !mrt__idle_init(&s->idle, s->workers_nr), "no memory");
+	sim_check(!mrt__files_create(s, SIM_FILES_MAX, &s->files), "no memory");
+	sim_check(!mrt__arena_create(&ao, &s->arena), "no arena");
 	for (i = 0; i < s->workers_nr; i++)
 		start_worker(i);
 	sim_check(!mrt__pool_create(&po, &s->pool), "no pool");
@@ -271,7 +276,7 @@ static void run_worker(struct sim_worker *sw)
 			break;
 		case MRT__TICK_STOP:
 			sim_log("stops");
-			(void)mrt__ring_drain(sw->w->ring);
+			(void)mrt__worker_drain(sw->w);
 			sw->stopped = true;
 			break;
 		}
@@ -511,6 +516,7 @@ void sim_close(void)
 	sim_log("the runtime closes, %" PRIu64 " tasks alive", mrt__sched_tasks_alive(sim.sched));
 	sim.closing = true;
 	mrt__sched_close(sim.sched);
+	mrt__files_close(sim.sched->files);
 	mrt__pool_shutdown(sim.sched->pool);
 	while (!all_stopped())
 		if (!sim_step() && !sim_advance())
@@ -556,6 +562,8 @@ void sim_finish(void)
 		mrt__worker_destroy(s->workers[i]);
 		mrt__ring_destroy(sim.rings[i]);
 	}
+	mrt__files_destroy(s->files);
+	mrt__arena_destroy(s->arena);
 	for (i = 0; i < MRT__OUTSIDE_HEAPS_NR; i++) {
 		mrt__heap_fini(&s->outside[i].heap);
 		pthread_mutex_destroy(&s->outside[i].lock);

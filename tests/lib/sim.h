@@ -22,6 +22,8 @@
 
 #define SIM_WORKERS_MAX 4u
 #define SIM_NEVER UINT64_MAX
+#define SIM_FILES_MAX 8u                /* few, so that slots are used again */
+#define SIM_ARENA_BYTES (UINT64_C(8) << 20)
 
 /* ---- chance ---- */
 
@@ -52,6 +54,13 @@ static inline bool sim_rand_chance(struct sim_rand *r, unsigned per_mille)
 
 /* ---- the world ---- */
 
+/* What the kernel can do with a donor's buffers. */
+enum sim_clone {
+	SIM_CLONE_NEVER,                /* before 6.12 */
+	SIM_CLONE_ONCE,                 /* 6.12 */
+	SIM_CLONE_SLOTS,                /* 6.13 */
+};
+
 /* What is tried; each seed draws its own (sim_opts_draw), a program may change it before sim_start(). */
 struct sim_opts {
 	unsigned workers_nr;            /* 1..SIM_WORKERS_MAX */
@@ -71,6 +80,8 @@ struct sim_opts {
 	unsigned inline_ends;           /* that an op ends while it is submitted */
 	unsigned shorts;                /* that a read or write is short */
 	unsigned errors;                /* that an op fails */
+	unsigned reg_fails;             /* that a registration fails for want of memory */
+	enum sim_clone clone;
 	bool busy_overflow;             /* -EBUSY while completions overflow, as kernels up to 5.18 */
 
 	uint64_t delay_ns_max;          /* of an op */

@@ -12,6 +12,8 @@
  *	buffers     are read and written when the op *ends*, as a device would, and so are iovecs; a frame that was freed or
  *	            an array on a stack that is gone is found by AddressSanitizer, or by the pattern
  *	timer       of the sentry: the next period begins when the last was read
+ *	tables      (sim_regs.c) an op's file and buffer are looked up when it is submitted, and it keeps its file
+ *	polled      a ring that takes reads, writes and commands only, and that nobody can wait in or wake
  *
  * The ledger follows each op by its address: it is staged only when the kernel does not have it, handed back once for
  * each time, in the state that the task layer must have it in; steps of _all forms go on where the last one ended.
@@ -33,6 +35,7 @@
 #include "sched/op.h"
 #include "sched/task.h"
 #include "sim.h"
+#include "sim_regs.h"
 
 #define RESERVE 2u              /* as the real ring */
 #define DEFERRED_MAX 20u        /* deferred work that one enter does */
@@ -45,6 +48,7 @@ enum kind {
 	KIND_WAKE,
 	KIND_SENTRY,
 	KIND_CANCEL,
+	KIND_CANCEL_FILE,
 };
 
 struct sqe {
@@ -52,6 +56,7 @@ struct sqe {
 	struct mrt__ring_args args;
 	int32_t extra_fd;
 	void *user;             /* CANCEL: the target */
+	bool slot;              /* CANCEL_FILE: args.fd is one */
 };
 
 struct cqe {
@@ -108,6 +113,10 @@ struct mrt__ring {
 	void **late;            /* cancels that found no SQE */
 	unsigned late_nr, late_room;
 	unsigned cancels;       /* whose answer has not come */
+	struct sim_tables tables;
+	struct mrt__ring *next; /* of all */
+	bool polled;
+	const struct mrt__worker *owner; /* of a polled ring: who enabled it */
 	bool wake_posted;       /* a wake is under way and not yet in the CQ */
 	bool enabled;
 
@@ -127,6 +136,7 @@ static struct {
 	uint64_t stream_pos[2 * SIM_FD_RANGE];
 	int fds[FDS_MAX];               /* real descriptors that ops have opened */
 	unsigned fds_nr;
+	struct mrt__ring *rings;
 	unsigned rings_nr;
 } kernel;
 
@@ -379,6 +389,12 @@ static void check_alive(const struct record *r, const char *when)
 		  (unsigned long long)r->history.serial, mrt__op_kind_name(op->kind), when);
 }
 
+static bool is_positional(unsigned opcode)
+{
+	return opcode == MRT__OPCODE_READ || opcode == MRT__OPCODE_WRITE || opcode == MRT__OPCODE_READ_FIXED ||
+	       opcode == MRT__OPCODE_WRITE_FIXED;
+}
+
 /* An op comes a second time: only for the rest of an _all form, or once more after -EAGAIN or -EINTR. */
 static void check_restage(struct record *r, const struct mrt__ring_args *args)
 {
@@ -398,7 +414,7 @@ static void check_restage(struct record *r, const struct mrt__ring_args *args)
 	sim_check(args->addr == r->first.addr + moved && args->len == r->first.len - moved && args->fd == r->first.fd,
 		  "op #%llu goes on at the wrong place: %llu moved, %u of %u left", serial, (unsigned long long)moved,
 		  args->len, r->first.len);
-	if (args->opcode == MRT__OPCODE_READ || args->opcode == MRT__OPCODE_WRITE)
+	if (is_positional(args->opcode))
 		sim_check(args->off == (r->first.off == UINT64_MAX ? UINT64_MAX : r->first.off + moved),
 			  "op #%llu goes on at offset %lld", serial, (long long)args->off);
 }
@@ -412,6 +428,11 @@ static const char *opcode_name(unsigned opcode)
 	case MRT__OPCODE_READV: return "readv";
 	case MRT__OPCODE_WRITEV: return "writev";
 	case MRT__OPCODE_FSYNC: return "fsync";
+	case MRT__OPCODE_READ_FIXED: return "read_fixed";
+	case MRT__OPCODE_WRITE_FIXED: return "write_fixed";
+	case MRT__OPCODE_READV_FIXED: return "readv_fixed";
+	case MRT__OPCODE_WRITEV_FIXED: return "writev_fixed";
+	case MRT__OPCODE_URING_CMD: return "command";
 	case MRT__OPCODE_POLL_ADD: return "poll";
 	case MRT__OPCODE_ACCEPT: return "accept";
 	case MRT__OPCODE_OPENAT: return "open";
@@ -427,17 +448,26 @@ static const char *opcode_name(unsigned opcode)
 
 static bool is_read(unsigned opcode)
 {
-	return opcode == MRT__OPCODE_READ || opcode == MRT__OPCODE_READV || opcode == MRT__OPCODE_RECV;
+	return opcode == MRT__OPCODE_READ || opcode == MRT__OPCODE_READV || opcode == MRT__OPCODE_RECV ||
+	       opcode == MRT__OPCODE_READ_FIXED || opcode == MRT__OPCODE_READV_FIXED;
 }
 
 static bool is_write(unsigned opcode)
 {
-	return opcode == MRT__OPCODE_WRITE || opcode == MRT__OPCODE_WRITEV || opcode == MRT__OPCODE_SEND;
+	return opcode == MRT__OPCODE_WRITE || opcode == MRT__OPCODE_WRITEV || opcode == MRT__OPCODE_SEND ||
+	       opcode == MRT__OPCODE_WRITE_FIXED || opcode == MRT__OPCODE_WRITEV_FIXED;
 }
 
 static bool is_vectored(unsigned opcode)
 {
-	return opcode == MRT__OPCODE_READV || opcode == MRT__OPCODE_WRITEV;
+	return opcode == MRT__OPCODE_READV || opcode == MRT__OPCODE_WRITEV || opcode == MRT__OPCODE_READV_FIXED ||
+	       opcode == MRT__OPCODE_WRITEV_FIXED;
+}
+
+static bool is_fixed(const struct mrt__ring_args *args)
+{
+	return args->opcode == MRT__OPCODE_READ_FIXED || args->opcode == MRT__OPCODE_WRITE_FIXED ||
+	       args->opcode == MRT__OPCODE_READV_FIXED || args->opcode == MRT__OPCODE_WRITEV_FIXED;
 }
 
 static size_t total_bytes(const struct mrt__ring_args *args)
@@ -619,7 +649,7 @@ static void run_deferred(struct mrt__ring *ring)
 
 void sim_kernel_run(void)
 {
-	unsigned i;
+	struct mrt__ring *ring;
 
 	while (kernel.heap_nr > 0 && kernel.heap[0]->due_ns <= sim.now_ns) {
 		struct record *r = kernel.heap[0];
@@ -627,10 +657,8 @@ void sim_kernel_run(void)
 		heap_remove(r);
 		end_op(r, false);
 	}
-	for (i = 0; i < kernel.rings_nr; i++) {
-		struct mrt__ring *ring = sim.rings[i];
-
-		if (!ring || ring->sentry_next_ns > sim.now_ns)
+	for (ring = kernel.rings; ring; ring = ring->next) {
+		if (ring->sentry_next_ns > sim.now_ns)
 			continue;
 		ring->sentry_next_ns = SIM_NEVER;
 		ring->sentry_expired = true;
@@ -641,11 +669,10 @@ void sim_kernel_run(void)
 uint64_t sim_kernel_next(void)
 {
 	uint64_t next = kernel.heap_nr > 0 ? kernel.heap[0]->due_ns : SIM_NEVER;
-	unsigned i;
+	const struct mrt__ring *ring;
 
-	for (i = 0; i < kernel.rings_nr; i++)
-		if (sim.rings[i])
-			next = mrt__min(next, sim.rings[i]->sentry_next_ns);
+	for (ring = kernel.rings; ring; ring = ring->next)
+		next = mrt__min(next, ring->sentry_next_ns);
 	return next;
 }
 
@@ -659,6 +686,37 @@ static uint64_t draw_delay(void)
 	return 1 + below(chance(200) ? max : max / 16 + 1);
 }
 
+static bool is_polled_opcode(unsigned opcode)
+{
+	return is_positional(opcode) || is_vectored(opcode) || opcode == MRT__OPCODE_NOP || opcode == MRT__OPCODE_URING_CMD;
+}
+
+static bool holds_buffers(const struct mrt__ring *ring, const struct mrt__ring_args *args)
+{
+	const struct iovec *iov = (const struct iovec *)(uintptr_t)args->addr;
+	uint32_t i;
+
+	if (!is_vectored(args->opcode))
+		return sim_tables_hold(&ring->tables, args->buf_index, args->addr, args->len);
+	for (i = 0; i < args->len; i++)
+		if (!sim_tables_hold(&ring->tables, args->buf_index, (uintptr_t)iov[i].iov_base, iov[i].iov_len))
+			return false;
+	return true;
+}
+
+/* Find the file and the buffers in the ring's tables; from now on args names the file itself. @return 0 or -errno */
+static int32_t look_up(const struct mrt__ring *ring, struct mrt__ring_args *args)
+{
+	if (ring->polled && !is_polled_opcode(args->opcode))
+		return -EINVAL;
+	if (args->sqe_flags & MRT__RING_SQE_FIXED_FILE) {
+		args->fd = sim_tables_file(&ring->tables, (unsigned)args->fd);
+		if (args->fd < 0)
+			return -EBADF;
+	}
+	return is_fixed(args) && !holds_buffers(ring, args) ? -EFAULT : 0;
+}
+
 static void submit_op(struct mrt__ring *ring, const struct sqe *sqe)
 {
 	struct record *r = record_of(sqe->user);
@@ -667,10 +725,14 @@ static void submit_op(struct mrt__ring *ring, const struct sqe *sqe)
 	check_alive(r, "it is submitted");
 	r->where = WHERE_KERNEL;
 	r->args = sqe->args;
-	r->has_planned = r->partly = false;
+	r->partly = false;
+	r->planned = look_up(ring, &r->args);
+	r->has_planned = r->planned != 0;
 	r->order = ++kernel.order;
 	kernel.kernel_nr++;
-	if (is_idle(r->args.fd) && r->args.opcode != MRT__OPCODE_CLOSE) {
+	if (r->has_planned) {
+		end_op(r, true);
+	} else if (is_idle(r->args.fd) && r->args.opcode != MRT__OPCODE_CLOSE) {
 		r->due_ns = SIM_NEVER;
 		sim_log("ring %u: %s #%llu waits", ring->index, opcode_name(r->args.opcode),
 			(unsigned long long)r->history.serial);
@@ -732,6 +794,22 @@ static void submit_cancel(struct mrt__ring *ring, const struct sqe *sqe)
 	post(ring, (struct cqe){ .kind = KIND_CANCEL, .user = sqe->user, .res = res });
 }
 
+/* All that the ring has on one file: what waits for a peer ends, the rest as it would by a cancel of its own. */
+static void submit_cancel_file(struct mrt__ring *ring, const struct sqe *sqe)
+{
+	int fd = sqe->slot ? sim_tables_file(&ring->tables, (unsigned)sqe->args.fd) : sqe->args.fd;
+	struct record *r;
+	int32_t nr = 0;
+	unsigned i;
+
+	for (i = 0; i < BUCKETS_NR; i++)
+		for (r = kernel.buckets[i]; r; r = r->next)
+			if (r->where == WHERE_KERNEL && r->ring == ring && r->args.fd == fd && fd >= 0)
+				nr += cancel_op(r) == 0;
+	sim_log("ring %u: cancel of fd %d says %d", ring->index, fd, fd < 0 ? -EBADF : nr);
+	post(ring, (struct cqe){ .kind = KIND_CANCEL, .res = fd < 0 ? -EBADF : nr });
+}
+
 /* Take what is staged. @return how many */
 static unsigned submit(struct mrt__ring *ring)
 {
@@ -744,6 +822,8 @@ static unsigned submit(struct mrt__ring *ring)
 	for (i = 0; i < nr; i++) {
 		if (ring->sq[i].kind == KIND_OP)
 			submit_op(ring, &ring->sq[i]);
+		else if (ring->sq[i].kind == KIND_CANCEL_FILE)
+			submit_cancel_file(ring, &ring->sq[i]);
 		else
 			submit_cancel(ring, &ring->sq[i]);
 	}
@@ -777,8 +857,9 @@ static void catch_up(struct mrt__ring *ring)
 
 static void check_owner(const struct mrt__ring *ring)
 {
-	sim_check(ring->enabled && mrt__worker_self && mrt__worker_self->ring == ring,
-		  "ring %u is touched by another than its worker", ring->index);
+	bool own = mrt__worker_self && (ring->polled ? ring->owner == mrt__worker_self : mrt__worker_self->ring == ring);
+
+	sim_check(ring->enabled && own, "ring %u is touched by another than its worker", ring->index);
 }
 
 /* ---- the interface ---- */
@@ -796,6 +877,9 @@ int mrt__ring_create(const struct mrt__ring_opts *opts, struct mrt__ring **ret_r
 	ring->stats = opts->stats ? opts->stats : &ring->own_stats;
 	ring->sq = grow(NULL, ring->sq_entries * sizeof(*ring->sq));
 	ring->sentry_next_ns = SIM_NEVER;
+	ring->polled = opts->flags & MRT__RING_OPT_IOPOLL;
+	ring->next = kernel.rings;
+	kernel.rings = ring;
 	*ret_ring = ring;
 	return 0;
 }
@@ -804,6 +888,7 @@ int mrt__ring_enable(struct mrt__ring *ring, int cpu)
 {
 	(void)cpu;
 	ring->enabled = true;
+	ring->owner = mrt__worker_self;
 	return 0;
 }
 
@@ -821,14 +906,22 @@ int mrt__ring_drain(struct mrt__ring *ring)
 			break;
 	}
 	sim_check(ring->cancels == 0, "ring %u: %u cancels were not answered", ring->index, ring->cancels);
+	mrt__ring_buffers_drop(ring);
 	ring->enabled = false;
 	return 0;
 }
 
 void mrt__ring_destroy(struct mrt__ring *ring)
 {
+	struct mrt__ring **link = &kernel.rings;
+
 	if (!ring)
 		return;
+	while (*link && *link != ring)
+		link = &(*link)->next;
+	if (*link)
+		*link = ring->next;
+	sim_tables_fini(&ring->tables);
 	free(ring->sq);
 	free(ring->cq.items);
 	free(ring->deferred.items);
@@ -866,11 +959,58 @@ bool mrt__ring_stage(struct mrt__ring *ring, const struct mrt__ring_args *args, 
 	return true;
 }
 
+/* What a command does is the device's affair; here it ends as a NOP does, or with an error. */
+bool mrt__ring_stage_cmd(struct mrt__ring *ring, const struct mrt__ring_args *args, const void *cmd, void *user)
+{
+	(void)cmd;
+	return mrt__ring_stage(ring, args, 0, user);
+}
+
+uint64_t mrt__ring_extra(const struct mrt__ring *ring, unsigned i)
+{
+	(void)ring;
+	(void)i;
+	return 0;
+}
+
+bool mrt__ring_cancel_file(struct mrt__ring *ring, int fd, bool slot)
+{
+	check_owner(ring);
+	sim_preempt();
+	if (ring->polled)
+		return true;
+	if (ring->sq_nr == ring->sq_entries)
+		return false;
+	ring->cancels++;
+	stage(ring, &(struct sqe){ .kind = KIND_CANCEL_FILE, .args.fd = fd, .slot = slot });
+	sim_log("ring %u: cancel of %s %d staged", ring->index, slot ? "slot" : "fd", fd);
+	return true;
+}
+
+struct sim_tables *sim_ring_tables(struct mrt__ring *ring)
+{
+	check_owner(ring);
+	return &ring->tables;
+}
+
+unsigned sim_ring_fixed_nr(const struct mrt__ring *ring)
+{
+	const struct record *r;
+	unsigned nr = 0, i;
+
+	for (i = 0; i < BUCKETS_NR; i++)
+		for (r = kernel.buckets[i]; r; r = r->next)
+			nr += r->ring == ring && r->where == WHERE_KERNEL && is_fixed(&r->args);
+	return nr;
+}
+
 void mrt__ring_cancel(struct mrt__ring *ring, void *user)
 {
 	struct record *r = record_of(user);
 
 	check_owner(ring);
+	if (ring->polled)
+		return;
 	sim_check(r && r->where != WHERE_CALLER, "a cancel names an op that the ring does not have");
 	r->history.cancel_seen = true;
 	sim_log("ring %u: cancel of #%llu staged", ring->index, (unsigned long long)r->history.serial);
@@ -960,6 +1100,7 @@ static unsigned own_done(struct mrt__ring *ring, const struct cqe *cqe)
 		ring->sentry_next_ns = sim.now_ns + 1 + below(ring->sentry_period_ns);
 		return MRT__RING_EVENT_SENTRY;
 	case KIND_OP:
+	case KIND_CANCEL_FILE:
 		break;
 	}
 	sim_fail("ring %u: a completion of no kind", ring->index);
@@ -1005,12 +1146,19 @@ unsigned mrt__ring_reap(struct mrt__ring *ring, struct mrt__ring_done *done, uns
 
 void mrt__ring_wake(struct mrt__ring *ring)
 {
+	sim_check(!ring->polled, "ring %u is polled, and nothing wakes it", ring->index);
 	if (!ring->wake_posted) {
 		ring->wake_posted = true;
 		queue_push(&ring->deferred, (struct cqe){ .kind = KIND_WAKE });
 	}
 	sim_log("ring %u: woken", ring->index);
 	sim_preempt();
+}
+
+uint64_t mrt__ring_sq_thread_ns(const struct mrt__ring *ring)
+{
+	(void)ring;
+	return 0; /* no ring has SQPOLL here */
 }
 
 void mrt__ring_sentry_arm(struct mrt__ring *ring, uint64_t ns)
@@ -1071,6 +1219,8 @@ void sim_kernel_finish(void)
 	for (i = 0; i < kernel.fds_nr; i++)
 		sim_check(fcntl(kernel.fds[i], F_GETFD) < 0, "descriptor %d was opened and nobody closed it",
 			  kernel.fds[i]);
+	sim_donors_check();
 	free(kernel.heap);
-	memset(&kernel, 0, sizeof(kernel));
+	kernel.heap = NULL;
+	kernel.heap_nr = kernel.heap_room = 0;
 }
