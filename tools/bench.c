@@ -15,11 +15,14 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "compare.h"
 #include "control.h"
+#include "hgrm.h"
 #include "json.h"
+#include "merge.h"
 #include "opts.h"
+#include "plot.h"
 #include "report.h"
+#include "series.h"
 #include "sys.h"
 #include "target.h"
 #include "verify.h"
@@ -32,12 +35,14 @@ static atomic_int stop;
 
 struct bench {
 	struct bench_opts o;
-	struct target t;
+	struct targets ts;
 	struct verify v;
 	bool verifying;
 	FILE *people;           /* text: standard output, or standard error beside JSON */
 	FILE *out;              /* the result */
-	struct compare c;       /* its results are all results, also without a comparison */
+	struct series_variant variants[ENGINES_NR];
+	struct series_env env;
+	struct series s;        /* its results are all results, also of a single run */
 	int exit_code;
 };
 
@@ -64,78 +69,39 @@ static bool is_stopped(void)
 	return atomic_load_explicit(&stop, memory_order_relaxed) != 0; /* relaxed: a flag */
 }
 
-/* --- one run --- */
+/* --- the kinds of bench --- */
 
-static struct control_view view_of(const struct bench *b, const char *label)
+static bool is_series(const struct bench *b)
 {
-	bool live = b->o.eta == OPTS_YES || (b->o.eta == OPTS_AUTO && isatty(STDERR_FILENO));
-
-	return (struct control_view){ .live = live, .status_s = b->o.status_interval_s, .label = label };
+	return b->o.compare_rounds || b->o.repeat > 1;
 }
 
 static void judge(struct bench *b, const struct result *r)
 {
-	if (result_failed(r) || result_short(r))
+	if (result_failed(r) || result_short(r) || r->log_failed)
 		b->exit_code = EXIT_FAILURE;
 }
 
-/* Append a result of one engine. 0 or -errno. */
-static int run_once(struct bench *b, const struct engine *e, unsigned round, bool read_back)
+static void after_run(const struct result *r, void *ctx)
 {
-	struct result *res = &b->c.results[b->c.results_nr];
-	struct control_view view;
-	struct run r;
-	char label[48];
-	int rc;
+	struct bench *b = ctx;
 
-	rc = run_init(&r, &b->o, &b->t, e, b->verifying ? &b->v : NULL, read_back);
-	if (rc) {
-		fprintf(stderr, "martlet bench: %s: setting up: %s\n", e->name, strerror(-rc));
-		return rc;
-	}
-	if (round)
-		snprintf(label, sizeof(label), "round %u/%u %s", round, b->o.compare_rounds, e->name);
-	else
-		snprintf(label, sizeof(label), "%s%s", e->name, read_back ? " verify" : "");
-	view = view_of(b, label);
-	rc = control_run(&r, e, &view, &stop, res);
-	run_fini(&r);
-	if (rc) {
-		result_free(res);
-		fprintf(stderr, "martlet bench: engine %s did not run: %s\n", e->name, strerror(-rc));
-		return rc;
-	}
-	res->round = round;
-	b->c.results_nr++;
-	judge(b, res);
-	return 0;
+	judge(b, r);
+	report_round(b->people, r);
+	(void)fflush(b->people); /* checked when the result is written */
 }
-
-/* --- the kinds of bench --- */
 
 static int run_single(struct bench *b)
 {
 	bool wrote = b->o.writes && b->verifying && b->o.do_verify;
-	int rc = run_once(b, engines[b->o.engine], 0, false);
+	int rc = 0;
 
-	if (rc == 0 && wrote && !is_stopped())
-		rc = run_once(b, engines[b->o.engine], 0, true);
-	return rc;
-}
-
-static int run_compare(struct bench *b)
-{
-	for (unsigned round = 1; round <= b->o.compare_rounds && !is_stopped(); round++) {
-		for (unsigned e = 0; e < ENGINES_NR && !is_stopped(); e++) {
-			int rc = run_once(b, engines[e], round, false);
-
-			if (rc)
-				return rc;
-			report_round(b->people, &b->c.results[b->c.results_nr - 1]);
-			(void)fflush(b->people);
-		}
+	for (unsigned i = 0; i < 1u + wrote && !is_stopped() && rc == 0; i++) {
+		rc = series_run_one(&b->variants[0], &b->env, 0, 0, i == 1, &b->s.results[i]);
+		if (rc == 0)
+			judge(b, &b->s.results[b->s.results_nr++]);
 	}
-	return 0;
+	return rc;
 }
 
 static bool wants_pre_read(const struct bench *b)
@@ -144,7 +110,7 @@ static bool wants_pre_read(const struct bench *b)
 		return false;
 	if (b->o.pre_read == OPTS_YES)
 		return true;
-	return b->o.reads && b->t.len <= sys_memory_bytes() / 2;
+	return b->o.reads && b->ts.len <= sys_memory_bytes() / 2;
 }
 
 static int pre_read(struct bench *b)
@@ -154,7 +120,7 @@ static int pre_read(struct bench *b)
 	if (!wants_pre_read(b))
 		return 0;
 	fprintf(stderr, "reading the region into the page cache first (--pre_read=0 leaves that out)\n");
-	rc = target_pre_read(&b->t, &stop);
+	rc = targets_pre_read(&b->ts, &stop);
 	if (rc && rc != -EINTR)
 		fprintf(stderr, "martlet bench: pre-read: %s\n", strerror(-rc));
 	return rc;
@@ -164,25 +130,62 @@ static int pre_read(struct bench *b)
 
 static void report_people(struct bench *b)
 {
-	if (b->o.compare_rounds) {
-		report_compare(b->people, &b->o, &b->c);
+	if (is_series(b)) {
+		report_series(b->people, &b->o, &b->s);
 		return;
 	}
-	for (unsigned i = 0; i < b->c.results_nr; i++)
-		report_run(b->people, &b->o, &b->c.results[i],
-			   b->verifying && i == b->c.results_nr - 1 ? &b->v : NULL);
+	for (unsigned i = 0; i < b->s.results_nr; i++)
+		report_run(b->people, &b->o, &b->ts, &b->s.results[i],
+			   b->verifying && i == b->s.results_nr - 1 ? &b->v : NULL);
+}
+
+static int plot(const struct bench *b)
+{
+	int rc = b->o.plot ? plot_write(b->o.plot, &b->o, &b->s) : 0;
+
+	if (rc == -ENODATA)
+		fprintf(stderr, "martlet bench: --plot=%s: nothing to draw: %s\n", b->o.plot,
+			b->o.compare_rounds ? "no round was run to its end" : "the run was shorter than a second");
+	else if (rc)
+		fprintf(stderr, "martlet bench: --plot=%s: %s\n", b->o.plot, strerror(-rc));
+	return rc;
+}
+
+/* All I/Os of all runs: repeated runs are one distribution. */
+static int save_distribution(const struct bench *b)
+{
+	struct hist *all, lat;
+	int rc;
+
+	if (!b->o.hdr_log)
+		return 0;
+	all = malloc(sizeof(*all));
+	if (!all)
+		return -ENOMEM;
+	hist_init(all);
+	for (unsigned i = 0; i < b->s.results_nr; i++) {
+		if (b->s.results[i].read_back)
+			continue;
+		result_lat_all(&b->s.results[i], &lat);
+		hist_merge(all, &lat);
+	}
+	rc = hgrm_save(b->o.hdr_log, all);
+	if (rc)
+		fprintf(stderr, "martlet bench: --hdr_log=%s: %s\n", b->o.hdr_log, strerror(-rc));
+	free(all);
+	return rc;
 }
 
 static int report(struct bench *b)
 {
 	struct json_in in = {
-		.o = &b->o, .t = &b->t, .results = b->c.results, .results_nr = b->c.results_nr,
-		.compare = b->o.compare_rounds ? &b->c : NULL, .verify = b->verifying ? &b->v : NULL,
+		.o = &b->o, .targets = &b->ts, .results = b->s.results, .results_nr = b->s.results_nr,
+		.series = is_series(b) ? &b->s : NULL, .verify = b->verifying ? &b->v : NULL,
 		.exit_code = b->exit_code,
 	};
 	int rc = 0;
 
-	compare_summarise(&b->c);
+	series_summarise(&b->s);
 	report_people(b);
 	if (b->o.format != OUTPUT_NORMAL)
 		rc = json_write(b->out, &in);
@@ -190,11 +193,39 @@ static int report(struct bench *b)
 		rc = -errno;
 	if (rc)
 		fprintf(stderr, "martlet bench: writing the result: %s\n", strerror(-rc));
+	if (plot(b) && rc == 0)
+		rc = -EIO;
+	if (save_distribution(b) && rc == 0)
+		rc = -EIO;
 	return rc;
+}
+
+/* A file that is written at the end: what stands in its way is said before anything is measured. */
+static int check_writable(const char *option, const char *path)
+{
+	FILE *f = path ? fopen(path, "ae") : NULL;
+
+	if (path && !f) {
+		int rc = -errno;
+
+		fprintf(stderr, "martlet bench: --%s=%s: %s\n", option, path, strerror(-rc));
+		return rc;
+	}
+	if (f)
+		(void)fclose(f); /* nothing was written */
+	return 0;
 }
 
 static int open_output(struct bench *b)
 {
+	int rc = check_writable("plot", b->o.plot);
+
+	if (rc == 0)
+		rc = log_check(&b->o, stderr);
+	if (rc == 0)
+		rc = check_writable("hdr_log", b->o.hdr_log);
+	if (rc)
+		return rc;
 	b->out = stdout;
 	if (b->o.output)
 		b->out = fopen(b->o.output, "we");
@@ -210,27 +241,36 @@ static int open_output(struct bench *b)
 
 static int allocate(struct bench *b)
 {
-	size_t runs = b->o.compare_rounds ? (size_t)b->o.compare_rounds * ENGINES_NR : 2;
+	unsigned rounds = b->o.compare_rounds ? b->o.compare_rounds : b->o.repeat;
+	int rc;
 
-	b->c.results = calloc(runs, sizeof(*b->c.results));
-	if (!b->c.results)
-		return -ENOMEM;
+	if (b->o.compare_rounds) {
+		for (unsigned e = 0; e < ENGINES_NR; e++)
+			b->variants[e] = (struct series_variant){ engines[e]->name, &b->o, &b->ts, engines[e] };
+	} else {
+		b->variants[0] = (struct series_variant){ NULL, &b->o, &b->ts, engines[b->o.engine] };
+	}
+	/* a single run may have another that reads back */
+	rc = series_init(&b->s, b->variants, b->o.compare_rounds ? ENGINES_NR : 1, is_series(b) ? rounds : 2);
+	if (rc)
+		return rc;
+	b->env = (struct series_env){ .stop = &stop, .each = after_run, .ctx = b };
+	b->env.live = b->o.eta == OPTS_YES || (b->o.eta == OPTS_AUTO && isatty(STDERR_FILENO));
 	if (!b->o.verify)
 		return 0;
 	b->verifying = true;
-	return verify_init(&b->v, &b->o, b->t.len / b->o.bs, stderr);
+	b->env.verify = &b->v;
+	return verify_init(&b->v, &b->o, b->ts.len / b->o.bs, stderr);
 }
 
 static void release(struct bench *b)
 {
-	for (unsigned i = 0; i < b->c.results_nr; i++)
-		result_free(&b->c.results[i]);
-	free(b->c.results);
+	series_fini(&b->s);
 	if (b->verifying)
 		verify_fini(&b->v);
 	if (b->out && b->out != stdout)
 		(void)fclose(b->out); /* flushed and checked in report() */
-	target_close(&b->t);
+	targets_close(&b->ts);
 }
 
 static int measure(struct bench *b)
@@ -241,20 +281,53 @@ static int measure(struct bench *b)
 		fprintf(stderr, "martlet bench: %s\n", strerror(-rc));
 		return EXIT_FAILURE;
 	}
-	report_head(b->people, &b->o, &b->t);
-	target_warn(&b->t, &b->o, stderr);
+	report_head(b->people, &b->o, &b->ts);
+	targets_warn(&b->ts, &b->o, stderr);
 	rc = pre_read(b);
 	if (rc == -EINTR || is_stopped())
 		return EXIT_INTERRUPTED;
-	rc = b->o.compare_rounds ? run_compare(b) : run_single(b);
+	targets_note_disks(&b->ts);
+	rc = is_series(b) ? series_run(&b->s, &b->env) : run_single(b);
 	if (rc)
 		b->exit_code = EXIT_FAILURE;
 	if (b->verifying && atomic_load_explicit(&b->v.bad, memory_order_relaxed)) /* relaxed: the run is over */
 		b->exit_code = EXIT_FAILURE;
 	if (b->exit_code == 0 && is_stopped())
 		b->exit_code = EXIT_INTERRUPTED;
-	if (b->c.results_nr && report(b) && b->exit_code == 0)
+	if (b->s.results_nr && report(b) && b->exit_code == 0)
 		b->exit_code = EXIT_FAILURE;
+	return b->exit_code;
+}
+
+/* --merge: nothing is run. */
+static int merge(struct bench *b)
+{
+	static struct merged m;
+	struct json_in in = { .o = &b->o, .results = &m.r, .results_nr = 1, .merged = &m };
+	struct hist lat;
+	int rc = merge_read(&m, &b->o, stderr);
+
+	if (rc) {
+		merge_fini(&m);
+		return EXIT_USAGE;
+	}
+	judge(b, &m.r);
+	in.exit_code = b->exit_code;
+	report_merged(b->people, &b->o, &m);
+	if (b->o.format != OUTPUT_NORMAL)
+		rc = json_write(b->out, &in);
+	if (fflush(b->out))
+		rc = -errno;
+	result_lat_all(&m.r, &lat);
+	if (rc == 0 && b->o.hdr_log)
+		rc = hgrm_save(b->o.hdr_log, &lat);
+	if (rc) {
+		fprintf(stderr, "martlet bench: writing the result: %s\n", strerror(-rc));
+		b->exit_code = EXIT_FAILURE;
+	}
+	merge_fini(&m);
+	if (b->out != stdout)
+		(void)fclose(b->out); /* flushed and checked above */
 	return b->exit_code;
 }
 
@@ -271,11 +344,12 @@ int bench_main(int argc, char **argv)
 	}
 	if (sched_getaffinity(0, sizeof(b.o.cpus), &b.o.cpus))
 		return EXIT_FAILURE;
-	b.t.fd = -1;
 	catch_signals();
 	if (open_output(&b))
 		return EXIT_USAGE;
-	rc = target_open(&b.t, &b.o, &stop, stderr);
+	if (b.o.merge)
+		return merge(&b);
+	rc = targets_open(&b.ts, &b.o, &stop, stderr);
 	if (rc == 0)
 		rc = measure(&b);
 	else

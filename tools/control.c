@@ -29,54 +29,164 @@ struct moment {
 	uint64_t done[DIRS_NR];
 };
 
+/* Half-second samples of the I/Os of one job, or of all. */
+struct samples {
+	uint64_t done[DIRS_NR];         /* at the last one */
+	double sum[DIRS_NR], squares[DIRS_NR];
+};
+
 struct watch {
 	struct run *r;
 	const struct control_view *view;
 	struct result *res;
 	uint64_t t0;
 	struct moment begin, end;       /* of the window */
+	struct sys_throttle throttle;   /* at its begin */
 	bool begun, ended;
 	struct moment sample, point, line;      /* last one of each kind */
-	double sum[DIRS_NR], squares[DIRS_NR];
+	struct samples all;
+	struct rate_log rates;
+	uint64_t (*jobs_done)[DIRS_NR]; /* [jobs_nr] for the rate logs; NULL: none */
+	FILE **lat_files;               /* [jobs_nr]; NULL: no latency log */
+	struct samples *jobs;           /* [parts_nr of the result] */
 	uint64_t status_due_ns;
 	bool line_shown;
 };
 
-static void read_done(const struct run *r, uint64_t done[DIRS_NR])
+static void read_lanes_done(const struct run *r, unsigned first, unsigned end, uint64_t done[DIRS_NR])
 {
 	for (unsigned d = 0; d < DIRS_NR; d++) {
 		done[d] = 0;
-		for (unsigned i = 0; i < r->lanes_nr; i++) /* relaxed: a figure of the moment */
+		for (unsigned i = first; i < end; i++) /* relaxed: a figure of the moment */
 			done[d] += atomic_load_explicit(&r->lanes[i].done[d], memory_order_relaxed);
 	}
+}
+
+/* A job's lanes are neighbours. */
+static void read_job_done(const struct run *r, unsigned job, uint64_t done[DIRS_NR])
+{
+	unsigned each = r->lanes_nr / r->jobs_nr;
+
+	read_lanes_done(r, job * each, (job + 1) * each, done);
 }
 
 static void take_moment(const struct run *r, struct moment *m)
 {
 	m->ns = clock_ns();
 	(void)getrusage(RUSAGE_SELF, &m->usage); /* cannot fail with these arguments */
-	read_done(r, m->done);
+	read_lanes_done(r, 0, r->lanes_nr, m->done);
 	if (!sys_cpu_ticks(&m->ticks))
 		memset(&m->ticks, 0, sizeof(m->ticks));
 }
 
+/* --- logs --- */
+
+static void read_jobs_done(struct watch *w)
+{
+	for (unsigned i = 0; i < w->r->jobs_nr; i++)
+		read_job_done(w->r, i, w->jobs_done[i]);
+}
+
+static void begin_logs(struct watch *w, uint64_t now)
+{
+	if (!w->jobs_done)
+		return;
+	read_jobs_done(w);
+	rate_log_begin(&w->rates, now, (const uint64_t (*)[LOG_DIRS_NR])w->jobs_done);
+}
+
+static void step_logs(struct watch *w, uint64_t now, bool last)
+{
+	if (!w->jobs_done || (now < w->rates.due_ns && !last))
+		return;
+	read_jobs_done(w);
+	rate_log_step(&w->rates, w->r->o, now, (const uint64_t (*)[LOG_DIRS_NR])w->jobs_done, last);
+}
+
+static int open_logs(struct watch *w)
+{
+	const struct run *r = w->r;
+	int rc = 0;
+
+	if (r->pick != PICK_VERIFY)
+		rc = rate_log_open(&w->rates, r->o, r->jobs_nr);
+	if (rc == 0 && w->rates.interval_ns) {
+		w->jobs_done = calloc(r->jobs_nr, sizeof(*w->jobs_done));
+		if (!w->jobs_done)
+			rc = -ENOMEM;
+	}
+	if (rc || !r->logs)
+		return rc;
+	w->res->has_lat_log = true;
+	w->lat_files = calloc(r->jobs_nr, sizeof(*w->lat_files));
+	if (!w->lat_files)
+		return -ENOMEM;
+	for (unsigned i = 0; i < r->jobs_nr; i++) {
+		w->lat_files[i] = log_open(r->o->lat_log, "lat", i);
+		if (!w->lat_files[i])
+			return -errno;
+	}
+	return 0;
+}
+
+static int write_latencies(struct watch *w)
+{
+	const struct run *r = w->r;
+	unsigned each = r->lanes_nr / r->jobs_nr;
+	int rc = 0;
+
+	for (unsigned i = 0; r->logs && i < r->lanes_nr; i++) {
+		lat_log_end(&r->logs[i]);
+		w->res->log_entries += r->logs[i].nr;
+		w->res->log_dropped += r->logs[i].dropped;
+	}
+	for (unsigned i = 0; r->logs && i < r->jobs_nr && rc == 0; i++)
+		rc = lat_log_write(w->lat_files[i], &r->logs[i * each], each, r->o);
+	return rc;
+}
+
+static int close_logs(struct watch *w)
+{
+	int rc = rate_log_close(&w->rates);
+
+	for (unsigned i = 0; w->lat_files && i < w->r->jobs_nr; i++) {
+		if (w->lat_files[i] && fclose(w->lat_files[i]))
+			rc = -EIO;
+	}
+	free(w->lat_files);
+	free(w->jobs_done);
+	return rc;
+}
+
 /* --- while it runs --- */
 
-static void add_sample(struct watch *w, const struct moment *now)
+static void sample_one(struct samples *s, struct result *res, const uint64_t done[DIRS_NR], double seconds)
 {
-	double seconds = (double)(now->ns - w->sample.ns) / 1e9;
-
 	for (unsigned d = 0; d < DIRS_NR; d++) {
-		struct dir_result *dr = &w->res->dir[d];
-		double iops = (double)(now->done[d] - w->sample.done[d]) / seconds;
+		struct dir_result *dr = &res->dir[d];
+		double iops = (double)(done[d] - s->done[d]) / seconds;
 
 		if (dr->samples == 0 || iops < dr->iops_min)
 			dr->iops_min = iops;
 		if (iops > dr->iops_max)
 			dr->iops_max = iops;
-		w->sum[d] += iops;
-		w->squares[d] += iops * iops;
+		s->sum[d] += iops;
+		s->squares[d] += iops * iops;
+		s->done[d] = done[d];
 		dr->samples++;
+	}
+}
+
+static void add_sample(struct watch *w, const struct moment *now)
+{
+	double seconds = (double)(now->ns - w->sample.ns) / 1e9;
+
+	sample_one(&w->all, w->res, now->done, seconds);
+	for (unsigned i = 0; i < w->res->parts_nr; i++) {
+		uint64_t done[DIRS_NR];
+
+		read_job_done(w->r, i, done);
+		sample_one(&w->jobs[i], &w->res->parts[i], done, seconds);
 	}
 	w->sample = *now;
 }
@@ -141,15 +251,47 @@ static void begin_window(struct watch *w, const struct moment *now)
 {
 	w->begun = true;
 	w->begin = w->sample = w->point = *now;
+	sys_throttle(&w->throttle);
+	begin_logs(w, now->ns);
+	memcpy(w->all.done, now->done, sizeof(w->all.done));
+	for (unsigned i = 0; i < w->res->parts_nr; i++)
+		read_job_done(w->r, i, w->jobs[i].done);
+}
+
+/*
+ * What the lanes' threads have used so far. Threads that end with the window read it themselves; a worker whose tasks
+ * have all moved away does not, but is still there to be looked up.
+ */
+static void see_lanes(const struct run *r)
+{
+	for (unsigned i = 0; r->lanes_nr == r->jobs_nr && i < r->lanes_nr; i++) {
+		struct lane *l = &r->lanes[i];
+		struct sys_thread_usage u;
+		/* relaxed: a number, valid as long as the thread is there */
+		int tid = atomic_load_explicit(&l->tid, memory_order_relaxed);
+		uint64_t done[DIRS_NR];
+
+		if (!tid || !sys_thread_usage(tid, &u))
+			continue;
+		read_lanes_done(r, i, i + 1, done);
+		l->seen = (struct lane_moment){ clock_ns(), u.usr_us, u.sys_us, u.ctx, done[0] + done[1] };
+	}
 }
 
 static void end_window(struct watch *w, const struct moment *now)
 {
+	struct sys_throttle t;
+
 	if (!w->begun)
 		begin_window(w, now);
 	w->ended = true;
 	w->end = *now;
+	step_logs(w, now->ns, true);
+	sys_throttle(&t);
+	w->res->throttled_ms = (double)(t.quota_us - w->throttle.quota_us) / 1e3;
+	w->res->hot_throttles = t.hot_nr - w->throttle.hot_nr;
 	w->res->iowq_threads = sys_iowq_threads();
+	see_lanes(w->r);
 }
 
 static void tick(struct watch *w)
@@ -165,6 +307,8 @@ static void tick(struct watch *w)
 		add_sample(w, &now);
 	if (w->begun && !w->ended && now.ns - w->point.ns >= CLOCK_NS_PER_SEC - WAKE_NS / 2)
 		add_point(w, &now);
+	if (w->begun && !w->ended)
+		step_logs(w, now.ns, false);
 	if (!w->ended && now.ns >= deadline)
 		end_window(w, &now);
 	show_progress(w, &now);
@@ -179,6 +323,8 @@ static uint64_t next_wake(const struct watch *w, uint64_t now)
 		wake = w->r->ramp_end_ns;
 	if (!w->ended && deadline > now && deadline < wake)
 		wake = deadline;
+	if (w->begun && !w->ended && w->rates.due_ns < wake)
+		wake = w->rates.due_ns;
 	return wake;
 }
 
@@ -214,6 +360,12 @@ static void watch_run(struct watch *w, const atomic_int *stop)
 
 /* --- afterwards --- */
 
+static void init_result(struct result *res, const struct engine *e, bool read_back)
+{
+	result_init(res, e->name);
+	res->read_back = read_back;
+}
+
 static double seconds_of(const struct timeval *tv)
 {
 	return (double)tv->tv_sec + (double)tv->tv_usec / 1e6;
@@ -243,6 +395,15 @@ static void sum_cpu(const struct watch *w)
 	res->disk_reads_512 = (uint64_t)(e->usage.ru_inblock - b->usage.ru_inblock);
 }
 
+static void sum_target(struct target_result *to, const struct target_count *c)
+{
+	for (unsigned d = 0; d < DIRS_NR; d++) {
+		to->ios[d] += c->ios[d];
+		to->short_ios[d] += c->short_ios[d];
+		to->failed[d] += c->failed[d];
+	}
+}
+
 static void sum_lane(struct result *res, const struct lane *l, uint64_t *last_end)
 {
 	for (unsigned d = 0; d < DIRS_NR; d++) {
@@ -266,24 +427,122 @@ static void sum_lane(struct result *res, const struct lane *l, uint64_t *last_en
 		res->depth[i] += l->depth[i];
 	for (unsigned i = 0; i < JOB_ERRNOS_NR; i++)
 		res->errnos[i] += l->errnos[i];
+	for (unsigned i = 0; i < res->targets_nr; i++)
+		sum_target(&res->targets[i], &l->per_target[i]);
 	if (l->last_end_ns > *last_end)
 		*last_end = l->last_end_ns;
 }
 
-static void sum_dirs(struct watch *w)
+static void sum_dirs(struct result *res, const struct samples *s, uint32_t bs)
 {
 	for (unsigned d = 0; d < DIRS_NR; d++) {
-		struct dir_result *dr = &w->res->dir[d];
+		struct dir_result *dr = &res->dir[d];
 		double n = dr->samples;
 
-		dr->bytes += dr->ios * w->r->bs;
+		dr->bytes += dr->ios * bs;
 		if (dr->samples == 0) {
-			dr->iops_min = dr->iops_max = dr->iops_mean = result_iops(w->res, d);
+			dr->iops_min = dr->iops_max = dr->iops_mean = result_iops(res, d);
 			continue;
 		}
-		dr->iops_mean = w->sum[d] / n;
-		dr->iops_stddev = sqrt(fmax(0, w->squares[d] / n - dr->iops_mean * dr->iops_mean));
+		dr->iops_mean = s->sum[d] / n;
+		dr->iops_stddev = sqrt(fmax(0, s->squares[d] / n - dr->iops_mean * dr->iops_mean));
 	}
+}
+
+/* The lanes' own CPU, each over the time and the I/Os between its own two moments. */
+static void sum_worker_cpu(struct worker_result *wr, const struct run *r, unsigned first, unsigned end)
+{
+	uint64_t us = 0, ios = 0;
+
+	for (unsigned i = first; i < end; i++) {
+		const struct lane *l = &r->lanes[i];
+		const struct lane_moment *b = &l->begin, *e = l->end.ns > b->ns ? &l->end : &l->seen;
+		double wall_us;
+
+		if (!b->ns || e->ns <= b->ns)
+			continue;
+		wall_us = (double)(e->ns - b->ns) / 1e3;
+		wr->cpu_known = true;
+		wr->usr_pct += (double)(e->usr_us - b->usr_us) / wall_us * 100;
+		wr->sys_pct += (double)(e->sys_us - b->sys_us) / wall_us * 100;
+		wr->ctx += e->ctx - b->ctx;
+		us += e->usr_us - b->usr_us + e->sys_us - b->sys_us;
+		ios += e->ios - b->ios;
+	}
+	wr->cpu_us_per_io = ios ? (double)us / (double)ios : 0;
+}
+
+static void sum_worker(struct worker_result *wr, const struct result *part)
+{
+	struct hist lat;
+
+	result_lat_all(part, &lat);
+	for (unsigned d = 0; d < DIRS_NR; d++)
+		wr->ios[d] = part->dir[d].ios;
+	wr->failed = result_failed(part);
+	wr->short_ios = result_short(part);
+	wr->lat_min = hist_count(&lat) ? lat.min : 0;
+	wr->lat_p50 = hist_percentile(&lat, 50);
+	wr->lat_p99 = hist_percentile(&lat, 99);
+	wr->lat_p999 = hist_percentile(&lat, 99.9);
+	wr->lat_max = lat.max;
+	wr->lat_mean = hist_mean(&lat);
+}
+
+/* One job's result out of its lanes; what only the whole process has is copied from `res`. */
+static void sum_part(struct watch *w, unsigned job, struct result *part, struct worker_result *wr)
+{
+	const struct run *r = w->r;
+	const struct result *res = w->res;
+	unsigned each = r->lanes_nr / r->jobs_nr;
+	uint64_t last_end = 0;
+
+	for (unsigned i = job * each; i < (job + 1) * each; i++)
+		sum_lane(part, &r->lanes[i], &last_end);
+	wr->cpu = strcmp(res->engine, "psync") ? r->jobs[job].cpu : -1;
+	sum_worker_cpu(wr, r, job * each, (job + 1) * each);
+	part->job = (int)job;
+	part->runtime_ns = last_end > r->ramp_end_ns ? last_end - r->ramp_end_ns : 0;
+	part->elapsed_ns = res->elapsed_ns;
+	part->interrupted = res->interrupted;
+	part->cpu_us_per_io = wr->cpu_us_per_io;
+	part->usr_pct = wr->usr_pct;
+	part->sys_pct = wr->sys_pct;
+	part->ctx = wr->ctx;
+	part->other_cpus = res->other_cpus;
+	part->steal_cpus = res->steal_cpus;
+	part->throttled_ms = res->throttled_ms;
+	part->hot_throttles = res->hot_throttles;
+	part->iowq_threads = res->iowq_threads;
+	part->offered = w->r->o->rate_iops && r->pick != PICK_VERIFY && last_end > r->ramp_end_ns ?
+			pace_offered(&r->jobs[job].pace, last_end) -
+			pace_offered(&r->jobs[job].pace, r->ramp_end_ns) : 0;
+	memcpy(part->note.what, r->note.what, sizeof(part->note.what));
+	memcpy(part->note.ring, r->note.ring, sizeof(part->note.ring));
+	if (res->parts_nr)
+		sum_dirs(part, &w->jobs[job], r->bs);
+	sum_worker(wr, part);
+}
+
+/* The jobs by themselves: their results are kept where they are reported, else one after the other is summed up. */
+static int sum_parts(struct watch *w, const struct engine *e)
+{
+	struct result *res = w->res, *one = res->parts;
+
+	if (!res->parts_nr)
+		one = malloc(sizeof(*one));
+	if (!one)
+		return -ENOMEM;
+	for (unsigned i = 0; i < res->workers_nr; i++) {
+		if (res->parts_nr)
+			one = &res->parts[i];
+		else
+			init_result(one, e, res->read_back);
+		sum_part(w, i, one, &res->workers[i]);
+	}
+	if (!res->parts_nr)
+		free(one);
+	return 0;
 }
 
 static void sum_up(struct watch *w)
@@ -298,22 +557,9 @@ static void sum_up(struct watch *w)
 	end = last_end > r->ramp_end_ns ? last_end : w->end.ns;
 	for (unsigned i = 0; r->o->rate_iops && r->pick != PICK_VERIFY && i < r->jobs_nr; i++)
 		res->offered += pace_offered(&r->jobs[i].pace, end) - pace_offered(&r->jobs[i].pace, r->ramp_end_ns);
-	sum_dirs(w);
+	sum_dirs(res, &w->all, r->bs);
 	sum_cpu(w);
 	res->note = r->note;
-}
-
-static void init_result(struct result *res, const struct engine *e, bool read_back)
-{
-	memset(res, 0, sizeof(*res));
-	res->engine = e->name;
-	res->read_back = read_back;
-	hist_init(&res->pacing);
-	for (unsigned d = 0; d < DIRS_NR; d++) {
-		hist_init(&res->dir[d].lat);
-		hist_init(&res->dir[d].slat);
-		hist_init(&res->dir[d].clat);
-	}
 }
 
 /* Fix the run's times and let the engine go. */
@@ -325,6 +571,8 @@ static void release(struct watch *w)
 
 	w->t0 = clock_ns();
 	r->ramp_end_ns = w->t0 + (read_back ? 0 : r->o->ramp_ns);
+	for (unsigned i = 0; r->logs && i < r->lanes_nr; i++)
+		r->logs[i].from_ns = r->ramp_end_ns;
 	/* relaxed: the lock below publishes it */
 	atomic_store_explicit(&r->deadline_ns, runtime ? r->ramp_end_ns + runtime : UINT64_MAX, memory_order_relaxed);
 	for (unsigned i = 0; i < r->jobs_nr; i++)
@@ -336,21 +584,65 @@ static void release(struct watch *w)
 	run_go(r);
 }
 
+/* What depends on the number of jobs and targets. */
+static int allocate(struct watch *w, const struct engine *e)
+{
+	struct run *r = w->r;
+	struct result *res = w->res;
+
+	if (r->targets_nr > 1) {
+		res->targets = calloc(r->targets_nr, sizeof(*res->targets));
+		if (!res->targets)
+			return -ENOMEM;
+		res->targets_nr = r->targets_nr;
+	}
+	res->workers = calloc(r->jobs_nr, sizeof(*res->workers));
+	if (!res->workers)
+		return -ENOMEM;
+	res->workers_nr = r->jobs_nr;
+	if (r->o->group)
+		return 0;
+	res->parts = calloc(r->jobs_nr, sizeof(*res->parts));
+	w->jobs = calloc(r->jobs_nr, sizeof(*w->jobs));
+	if (!res->parts || !w->jobs)
+		return -ENOMEM;
+	res->parts_nr = r->jobs_nr;
+	for (unsigned i = 0; i < r->jobs_nr; i++)
+		init_result(&res->parts[i], e, res->read_back);
+	return 0;
+}
+
 int control_run(struct run *r, const struct engine *e, const struct control_view *view, const atomic_int *stop,
 		struct result *ret)
 {
-	struct watch w = { .r = r, .view = view, .res = ret };
-	int rc;
+	struct watch w = { .r = r, .view = view, .res = ret, .rates.due_ns = UINT64_MAX };
+	int rc, log_rc;
 
 	init_result(ret, e, r->pick == PICK_VERIFY);
-	rc = e->start(r);
-	if (rc)
+	rc = allocate(&w, e);
+	if (rc == 0)
+		rc = open_logs(&w);
+	if (rc == 0)
+		rc = e->start(r);
+	if (rc) {
+		(void)close_logs(&w); /* the run's own failure counts */
+		free(w.jobs);
 		return rc;
+	}
 	release(&w);
 	e->go(r);
 	watch_run(&w, stop);
 	ret->elapsed_ns = clock_ns() - w.t0;
 	e->finish(r);
 	sum_up(&w);
-	return r->failed;
+	rc = sum_parts(&w, e);
+	log_rc = write_latencies(&w);
+	if (close_logs(&w) && log_rc == 0)
+		log_rc = -EIO;
+	if (log_rc) {
+		fprintf(stderr, "martlet bench: writing the logs: %s\n", strerror(-log_rc));
+		ret->log_failed = true;
+	}
+	free(w.jobs);
+	return r->failed ? r->failed : rc;
 }

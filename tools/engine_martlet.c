@@ -27,18 +27,13 @@ struct root_frame {
 
 /* The run's runtime; one run at a time. */
 static struct mrt_runtime *rt;
-static atomic_uint lanes_taken;
 static _Thread_local struct lane *lane_of_thread;
 
 /* Worker threads live as long as their runtime, so as long as the run. */
 static struct lane *lane_here(const struct slot *s)
 {
-	if (__builtin_expect(!lane_of_thread, 0)) {
-		/* relaxed: the numbers need only be distinct */
-		unsigned idx = atomic_fetch_add_explicit(&lanes_taken, 1, memory_order_relaxed);
-
-		lane_of_thread = &s->job->run->lanes[idx];
-	}
+	if (__builtin_expect(!lane_of_thread, 0))
+		lane_of_thread = lane_take(s->job->run);
 	return lane_of_thread;
 }
 
@@ -47,9 +42,9 @@ static struct mrt_op *start_io(struct io_frame *f)
 	struct slot *s = f->slot;
 
 	if (s->is_write)
-		(void)mrt_write(&f->op, s->job->fd, s->buf, s->len, (int64_t)s->off);
+		(void)mrt_write(&f->op, slot_fd(s), s->buf, s->len, (int64_t)s->off);
 	else
-		(void)mrt_read(&f->op, s->job->fd, s->buf, s->len, (int64_t)s->off);
+		(void)mrt_read(&f->op, slot_fd(s), s->buf, s->len, (int64_t)s->off);
 	slot_staged(s);
 	return &f->op;
 }
@@ -159,7 +154,6 @@ static int martlet_start(struct run *r)
 	opts.name = "bench";
 	opts.flags = MRT_RUNTIME_TUNE_EVENTS; /* fewer enters while the queue is long */
 	r->running = r->slots_nr;
-	atomic_store_explicit(&lanes_taken, 0, memory_order_relaxed); /* relaxed: creating threads orders it */
 	return mrt_runtime_create(&opts, &rt);
 }
 

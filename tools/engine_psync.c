@@ -19,7 +19,7 @@ struct psync_thread {
 	pthread_t id;
 	struct slot *slot;
 	struct lane *lane;
-	int fd;                 /* its own: a shared one would have them all count references to one file */
+	int fd[OPTS_TARGETS_MAX];       /* its own: shared ones would have them all count references to one file */
 };
 
 static struct psync_thread *threads;   /* [lanes_nr] of the run; one run at a time */
@@ -27,8 +27,8 @@ static struct psync_thread *threads;   /* [lanes_nr] of the run; one run at a ti
 static int64_t do_io(const struct psync_thread *t)
 {
 	const struct slot *s = t->slot;
-	ssize_t n = s->is_write ? pwrite(t->fd, s->buf, s->len, (off_t)s->off) :
-				  pread(t->fd, s->buf, s->len, (off_t)s->off);
+	int fd = t->fd[s->part->target];
+	ssize_t n = s->is_write ? pwrite(fd, s->buf, s->len, (off_t)s->off) : pread(fd, s->buf, s->len, (off_t)s->off);
 
 	return n < 0 ? -errno : n;
 }
@@ -90,8 +90,10 @@ static void join_all(struct run *r, unsigned started)
 	for (unsigned i = 0; i < started; i++)
 		(void)pthread_join(threads[i].id, NULL);
 	for (unsigned i = 0; i < r->lanes_nr; i++) {
-		if (threads[i].fd >= 0)
-			(void)close(threads[i].fd);
+		for (unsigned k = 0; k < r->targets_nr; k++) {
+			if (threads[i].fd[k] >= 0)
+				(void)close(threads[i].fd[k]); /* data was synced where it matters */
+		}
 	}
 	free(threads);
 	threads = NULL;
@@ -107,6 +109,16 @@ static int give_up(struct run *r, unsigned started, int rc)
 	return rc;
 }
 
+static int open_all(struct psync_thread *t, const struct run *r)
+{
+	for (unsigned k = 0; k < r->targets_nr; k++) {
+		t->fd[k] = target_reopen(&r->targets->t[k], r->o);
+		if (t->fd[k] < 0)
+			return t->fd[k];
+	}
+	return 0;
+}
+
 static int psync_start(struct run *r)
 {
 	threads = calloc(r->lanes_nr, sizeof(*threads));
@@ -114,15 +126,16 @@ static int psync_start(struct run *r)
 		return -ENOMEM;
 	r->running = r->lanes_nr;
 	for (unsigned i = 0; i < r->lanes_nr; i++)
-		threads[i].fd = -1;
+		memset(threads[i].fd, -1, sizeof(threads[i].fd));
 	for (unsigned i = 0; i < r->lanes_nr; i++) {
 		struct psync_thread *t = &threads[i];
 		int rc;
 
 		t->slot = &r->slots[i];
 		t->lane = &r->lanes[i];
-		t->fd = target_reopen(r->t);
-		rc = t->fd < 0 ? t->fd : -pthread_create(&t->id, NULL, thread_main, t);
+		rc = open_all(t, r);
+		if (rc == 0)
+			rc = -pthread_create(&t->id, NULL, thread_main, t);
 		if (rc)
 			return give_up(r, i, rc);
 	}

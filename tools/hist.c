@@ -53,6 +53,16 @@ uint64_t hist_bucket_mid(unsigned idx)
 	return hist_bucket_low(idx) + (shift ? UINT64_C(1) << (shift - 1) : 0);
 }
 
+bool hist_add_bucket(struct hist *h, uint64_t low, uint64_t count)
+{
+	unsigned idx = hist_index(low);
+
+	if (hist_bucket_low(idx) != low)
+		return false;
+	h->bucket[idx] += count;
+	return true;
+}
+
 double hist_mean(const struct hist *h)
 {
 	uint64_t n = hist_count(h);

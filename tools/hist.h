@@ -9,6 +9,7 @@
 #ifndef TOOLS_HIST_H
 #define TOOLS_HIST_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #define HIST_SUB_BITS 7u
@@ -48,6 +49,9 @@ void hist_init(struct hist *h);
 
 /* Add what `from` holds to `to`. */
 void hist_merge(struct hist *to, const struct hist *from);
+
+/* Add `count` values to the bucket that begins with `low`; sum, min and max are the caller's. false: none does. */
+bool hist_add_bucket(struct hist *h, uint64_t low, uint64_t count);
 
 /* Number of values recorded: a walk over the buckets, so that a record need not count. */
 uint64_t hist_count(const struct hist *h);

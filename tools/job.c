@@ -5,12 +5,17 @@
  *
  * Regions. Random jobs share the whole region. Sequential jobs split it into contiguous parts, one each, and wrap
  * around in theirs; so N jobs read all of it once where fio's jobs would each read the same.
+ *
+ * Several targets. Every job is on all of them, and its I/Os go to them in turn, as fio's do (file_service_type
+ * roundrobin). A pass that ends skips the targets that it has finished.
  */
 #include "job.h"
 
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "target.h"
@@ -28,11 +33,13 @@ static void *map_zeroed(size_t bytes)
 	return p == MAP_FAILED ? NULL : p;
 }
 
-static void init_lane(struct lane *l, struct run *r)
+static void init_lane(struct lane *l, struct run *r, struct target_count *counts)
 {
 	/* fresh mappings are zero: only what must not be */
 	l->run = r;
-	l->sample_left = r->slat_sample;
+	l->per_target = counts;
+	l->extras = counts != NULL;
+	l->sample_left = 1;
 	l->lead_ns = JOB_LEAD_NS_START;
 	l->pacing.min = UINT64_MAX;
 	for (unsigned d = 0; d < DIRS_NR; d++)
@@ -69,28 +76,51 @@ static void init_slot(struct slot *s, struct job *j, unsigned nth, bool read_bac
 	uint64_t ios = ios_per_job(r, read_back);
 
 	s->job = j;
+	s->part = j->parts;
 	s->buf = r->buffers + (size_t)idx * (r->buffers_bytes / r->slots_nr);
 	s->len = r->bs;
 	s->rng = rng_seed(r->o->seed ^ (uint64_t)(idx + 1) << 32);
 	s->left = ios == UINT64_MAX ? ios : ios / depth + (nth < ios % depth);
 }
 
+static void init_part(struct part *p, const struct job *j, const struct target *t, uint64_t first)
+{
+	const struct run *r = j->run;
+
+	p->target = t->idx;
+	p->base = t->off;
+	p->blocks = t->len / r->bs;
+	p->first = first;
+	p->lo = p->blocks * j->idx / r->jobs_nr;
+	p->hi = p->blocks * (j->idx + 1) / r->jobs_nr;
+	if (r->pick == PICK_ZIPF)
+		zipf_init(&p->zipf, p->blocks, r->o->zipf_theta, r->o->seed + t->idx);
+}
+
 static int init_job(struct job *j, struct run *r, unsigned idx, bool read_back)
 {
 	const struct bench_opts *o = r->o;
+	uint64_t first = 0;
 
 	j->run = r;
 	j->idx = idx;
 	j->cpu = nth_cpu(&o->cpus, idx);
-	j->lo = r->blocks * idx / r->jobs_nr;
-	j->hi = r->blocks * (idx + 1) / r->jobs_nr;
 	j->slots = r->slots + (size_t)idx * o->iodepth;
+	j->parts = r->parts + (size_t)idx * r->targets_nr;
 	if (o->rate_iops)
 		pace_init(&j->pace, o->rate_iops, o->rate_poisson, o->seed + idx);
 	for (unsigned i = 0; i < o->iodepth; i++)
 		init_slot(&j->slots[i], j, i, read_back);
-	j->fd = target_reopen(r->t);
-	return j->fd < 0 ? j->fd : 0;
+	for (unsigned i = 0; i < r->targets_nr; i++) {
+		struct part *p = &j->parts[i];
+
+		init_part(p, j, &r->targets->t[i], first);
+		first += p->blocks;
+		p->fd = target_reopen(&r->targets->t[i], o);
+		if (p->fd < 0)
+			return p->fd;
+	}
+	return 0;
 }
 
 static void fill_buffers(struct run *r)
@@ -106,23 +136,30 @@ static void fill_buffers(struct run *r)
 
 static int allocate(struct run *r, const struct engine *e)
 {
-	size_t stride = ((size_t)r->bs + 4095) & ~(size_t)4095;
+	size_t stride = ((size_t)r->bs + 4095) & ~(size_t)4095, parts_bytes;
 
 	r->lanes_nr = e->lanes_nr(r->o);
 	r->slots_nr = r->jobs_nr * r->o->iodepth;
+	parts_bytes = (size_t)r->jobs_nr * r->targets_nr * sizeof(*r->parts);
+	r->parts = aligned_alloc(128, parts_bytes);
+	if (r->targets_nr > 1)
+		r->counts = calloc((size_t)r->lanes_nr * r->targets_nr, sizeof(*r->counts));
 	r->jobs = aligned_alloc(128, r->jobs_nr * sizeof(*r->jobs));
 	r->slots = aligned_alloc(64, r->slots_nr * sizeof(*r->slots));
 	r->lanes = map_zeroed(r->lanes_nr * sizeof(*r->lanes));
 	r->buffers_bytes = r->slots_nr * stride;
 	r->buffers = map_zeroed(r->buffers_bytes);
-	if (!r->jobs || !r->slots || !r->lanes || !r->buffers)
+	if (r->parts) {
+		memset(r->parts, 0, parts_bytes);
+		for (size_t i = 0; i < (size_t)r->jobs_nr * r->targets_nr; i++)
+			r->parts[i].fd = -1;
+	}
+	if (!r->parts || !r->jobs || !r->slots || !r->lanes || !r->buffers || (r->targets_nr > 1 && !r->counts))
 		return -ENOMEM;
 	memset(r->jobs, 0, r->jobs_nr * sizeof(*r->jobs));
 	memset(r->slots, 0, r->slots_nr * sizeof(*r->slots));
-	for (unsigned i = 0; i < r->jobs_nr; i++)
-		r->jobs[i].fd = -1;
 	for (unsigned i = 0; i < r->lanes_nr; i++)
-		init_lane(&r->lanes[i], r);
+		init_lane(&r->lanes[i], r, r->counts ? r->counts + (size_t)i * r->targets_nr : NULL);
 	return 0;
 }
 
@@ -142,8 +179,6 @@ static void choose_work(struct run *r, bool read_back)
 		r->pick = PICK_SEQ;
 	else
 		r->pick = o->dist == DIST_ZIPF ? PICK_ZIPF : PICK_UNIFORM;
-	if (r->pick == PICK_ZIPF)
-		zipf_init(&r->zipf, r->blocks, o->zipf_theta, o->seed);
 }
 
 static void init_sync(struct run *r)
@@ -158,7 +193,30 @@ static void init_sync(struct run *r)
 	(void)pthread_condattr_destroy(&monotonic);
 }
 
-int run_init(struct run *r, const struct bench_opts *o, const struct target *t, const struct engine *e,
+/* Equal shares of the memory, touched now, so that the run takes no page fault for them. */
+static int allocate_logs(struct run *r)
+{
+	uint64_t each = r->o->log_mem / r->lanes_nr / sizeof(struct lat_entry);
+
+	if (each == 0)
+		each = 1;
+	r->log_bytes = each * r->lanes_nr * sizeof(struct lat_entry);
+	r->log_entries = map_zeroed(r->log_bytes);
+	r->logs = aligned_alloc(128, r->lanes_nr * sizeof(*r->logs));
+	if (!r->log_entries || !r->logs)
+		return -ENOMEM;
+	memset(r->logs, 0, r->lanes_nr * sizeof(*r->logs));
+	for (unsigned i = 0; i < r->lanes_nr; i++) {
+		r->logs[i].entries = r->log_entries + i * each;
+		r->logs[i].max = each;
+		r->logs[i].interval_ns = r->o->log_avg_given ? r->o->log_avg_ms * CLOCK_NS_PER_MS : 0;
+		r->lanes[i].log = &r->logs[i];
+		r->lanes[i].extras = true;
+	}
+	return 0;
+}
+
+int run_init(struct run *r, const struct bench_opts *o, const struct targets *ts, const struct engine *e,
 	     struct verify *v, bool read_back)
 {
 	int rc;
@@ -166,15 +224,16 @@ int run_init(struct run *r, const struct bench_opts *o, const struct target *t, 
 	memset(r, 0, sizeof(*r));
 	init_sync(r);
 	r->o = o;
-	r->t = t;
+	r->targets = ts;
+	r->targets_nr = ts->nr;
 	r->verify = v;
 	r->bs = (uint32_t)o->bs;
 	r->slat_sample = o->slat_sample;
-	r->block_base = t->off;
-	r->blocks = t->len / o->bs;
 	r->jobs_nr = o->numjobs;
 	choose_work(r, read_back);
 	rc = allocate(r, e);
+	if (rc == 0 && o->lat_log && !read_back)
+		rc = allocate_logs(r);
 	for (unsigned i = 0; i < r->jobs_nr && rc == 0; i++)
 		rc = init_job(&r->jobs[i], r, i, read_back);
 	if (rc == 0 && o->writes)
@@ -186,14 +245,19 @@ int run_init(struct run *r, const struct bench_opts *o, const struct target *t, 
 
 void run_fini(struct run *r)
 {
-	for (unsigned i = 0; r->jobs && i < r->jobs_nr; i++) {
-		if (r->jobs[i].fd >= 0)
-			(void)close(r->jobs[i].fd); /* data was synced where it matters */
+	for (size_t i = 0; r->parts && i < (size_t)r->jobs_nr * r->targets_nr; i++) {
+		if (r->parts[i].fd >= 0)
+			(void)close(r->parts[i].fd); /* data was synced where it matters */
 	}
 	if (r->lanes)
 		(void)munmap(r->lanes, r->lanes_nr * sizeof(*r->lanes));
 	if (r->buffers)
 		(void)munmap(r->buffers, r->buffers_bytes);
+	if (r->log_entries)
+		(void)munmap(r->log_entries, r->log_bytes);
+	free(r->logs);
+	free(r->counts);
+	free(r->parts);
 	free(r->slots);
 	free(r->jobs);
 	(void)pthread_cond_destroy(&r->changed);
@@ -227,20 +291,75 @@ void run_ended(struct run *r, unsigned n)
 	(void)pthread_mutex_unlock(&r->lock);
 }
 
-/* --- checked I/Os --- */
+/* --- lanes --- */
 
-static uint64_t slot_block(const struct slot *s, const struct run *r)
+struct lane *lane_take(struct run *r)
 {
-	return (s->off - r->block_base) / r->bs;
+	int cpu = sched_getcpu();
+
+	for (unsigned i = 0; i < 2 * r->lanes_nr; i++) {
+		struct lane *l = &r->lanes[i % r->lanes_nr];
+
+		/* first those of this CPU; relaxed: only who was first counts */
+		if ((i >= r->lanes_nr || r->jobs[lane_job(r, i)].cpu == cpu) &&
+		    !atomic_exchange_explicit(&l->taken, true, memory_order_relaxed))
+			return l;
+	}
+	abort();        /* more threads than lanes: no engine has that */
 }
 
-/* The next block of a pass over the job's part; UINT64_MAX: the pass is over. */
-static uint64_t next_in_pass(struct job *j)
+static void take_moment(struct lane *l, struct lane_moment *m, uint64_t now)
 {
-	/* relaxed: the numbers need only be distinct */
-	uint64_t at = atomic_fetch_add_explicit(&j->cursor, 1, memory_order_relaxed);
+	struct rusage u;
 
-	return at < j->hi - j->lo ? j->lo + at : UINT64_MAX;
+	(void)getrusage(RUSAGE_THREAD, &u); /* cannot fail with these arguments */
+	m->ns = now;
+	m->usr_us = (uint64_t)u.ru_utime.tv_sec * 1000000 + (uint64_t)u.ru_utime.tv_usec;
+	m->sys_us = (uint64_t)u.ru_stime.tv_sec * 1000000 + (uint64_t)u.ru_stime.tv_usec;
+	m->ctx = (uint64_t)(u.ru_nvcsw + u.ru_nivcsw);
+	/* relaxed: this thread's own counters */
+	m->ios = atomic_load_explicit(&l->done[DIR_READ], memory_order_relaxed) +
+		 atomic_load_explicit(&l->done[DIR_WRITE], memory_order_relaxed);
+}
+
+void lane_note_begin(struct lane *l, uint64_t now)
+{
+	if (now < l->run->ramp_end_ns)
+		return;
+	take_moment(l, &l->begin, now);
+	/* relaxed: the controller looks the thread up by it, and reads `begin` after the run */
+	atomic_store_explicit(&l->tid, (int)gettid(), memory_order_relaxed);
+}
+
+void lane_note_end(struct lane *l)
+{
+	take_moment(l, &l->end, clock_ns());
+}
+
+/* --- checked I/Os --- */
+
+/* Number of a slot's block among those of all targets. */
+static uint64_t slot_block(const struct slot *s, const struct run *r)
+{
+	return s->part->first + (s->off - s->part->base) / r->bs;
+}
+
+/*
+ * The next block of a pass over the job's parts, beginning with s->part, which becomes that block's. UINT64_MAX: the
+ * pass is over.
+ */
+static uint64_t next_in_pass(struct slot *s, const struct run *r)
+{
+	for (unsigned i = 0; i < r->targets_nr; i++) {
+		struct part *p = s->part;
+		/* relaxed: the numbers need only be distinct */
+		uint64_t at = atomic_fetch_add_explicit(&p->cursor, 1, memory_order_relaxed);
+
+		if (at < p->hi - p->lo)
+			return p->lo + at;
+		s->part = &s->job->parts[(p->target + 1) % r->targets_nr];
+	}
+	return UINT64_MAX;
 }
 
 static uint64_t lock_written(struct slot *s, const struct run *r)
@@ -248,25 +367,26 @@ static uint64_t lock_written(struct slot *s, const struct run *r)
 	uint64_t block;
 
 	do {
-		block = next_in_pass(s->job);
-	} while (block != UINT64_MAX && verify_gen(r->verify, block) == 0);
-	if (block != UINT64_MAX)
-		(void)verify_try_lock(r->verify, block); /* each block is handed out once: nobody else has it */
+		block = next_in_pass(s, r);
+	} while (block != UINT64_MAX && verify_gen(r->verify, s->part->first + block) == 0);
+	if (block != UINT64_MAX) /* each block is handed out once: nobody else has it */
+		(void)verify_try_lock(r->verify, s->part->first + block);
 	return block;
 }
 
-/* Some block that no other I/O is on. The region has twice as many as there are slots, so the walk finds one. */
+/* Some block that no other I/O is on. A region has twice as many as there are slots, so the walk finds one. */
 static uint64_t lock_any(struct slot *s, const struct run *r)
 {
+	const struct part *p = s->part;
 	uint64_t block = 0;
 
 	for (unsigned i = 0; i < PICK_TRIES_MAX; i++) {
 		block = slot_pick(s, r);
-		if (verify_try_lock(r->verify, block))
+		if (verify_try_lock(r->verify, p->first + block))
 			return block;
 	}
-	while (!verify_try_lock(r->verify, block))
-		block = (block + 1) % r->blocks;
+	while (!verify_try_lock(r->verify, p->first + block))
+		block = (block + 1) % p->blocks;
 	return block;
 }
 
@@ -278,9 +398,9 @@ static uint64_t lock_next(struct slot *s, const struct run *r)
 		return lock_written(s, r);
 	if (!r->once)
 		return lock_any(s, r);
-	block = next_in_pass(s->job);
+	block = next_in_pass(s, r);
 	if (block != UINT64_MAX)
-		(void)verify_try_lock(r->verify, block); /* as above: handed out once */
+		(void)verify_try_lock(r->verify, s->part->first + block); /* as above: handed out once */
 	return block;
 }
 
@@ -290,11 +410,11 @@ static bool prepare_checked(struct slot *s, const struct run *r)
 
 	if (block == UINT64_MAX)
 		return false;
-	s->off = r->block_base + block * r->bs;
-	s->gen = verify_gen(r->verify, block);
+	s->off = s->part->base + block * r->bs;
+	s->gen = verify_gen(r->verify, s->part->first + block);
 	if (s->is_write) {
 		s->gen = s->gen == INT32_MAX ? 1 : s->gen + 1;
-		verify_fill(r->verify, s->buf, s->off, s->gen);
+		verify_fill(r->verify, s->buf, &(struct verify_place){ s->off, s->gen, s->part->target, NULL });
 	}
 	return true;
 }
@@ -302,10 +422,12 @@ static bool prepare_checked(struct slot *s, const struct run *r)
 /* Judge what was read; give the block back. */
 static void conclude_checked(struct slot *s, struct run *r, int64_t res)
 {
-	struct verify_expect want = { s->off, s->gen };
+	struct verify_place want = { s->off, s->gen, s->part->target, NULL };
 	uint64_t block = slot_block(s, r);
 	bool whole = res == s->len, good = true;
 
+	if (r->targets_nr > 1)
+		want.path = r->targets->t[want.target].path;
 	if (s->is_write) {
 		verify_unlock_written(r->verify, block, whole ? s->gen : 0);
 		return;
@@ -327,11 +449,13 @@ bool slot_claim(struct slot *s, struct lane *l)
 	s->intended_ns = 0;
 	if (s->retry)
 		return true;
-	if (s->left == 0)
-		return false;
-	s->intended_ns = pace_claim(&s->job->pace);
+	if (s->left)
+		s->intended_ns = pace_claim(&s->job->pace);
 	/* relaxed: see run_stop() */
-	return s->intended_ns < atomic_load_explicit(&r->deadline_ns, memory_order_relaxed);
+	if (s->left && s->intended_ns < atomic_load_explicit(&r->deadline_ns, memory_order_relaxed))
+		return true;
+	lane_note_end(l);
+	return false;
 }
 
 static bool is_stopped(const struct run *r)
@@ -377,13 +501,18 @@ bool slot_next_odd(struct slot *s, struct lane *l, uint64_t now)
 		return true;
 	}
 	/* relaxed: see run_stop() */
-	if (now >= atomic_load_explicit(&r->deadline_ns, memory_order_relaxed) || s->left == 0)
+	if (now >= atomic_load_explicit(&r->deadline_ns, memory_order_relaxed) || s->left == 0) {
+		lane_note_end(l);
 		return false;
+	}
 	s->is_write = slot_pick_write(s, r);
-	if (!r->verify)
-		s->off = r->block_base + slot_pick(s, r) * r->bs;
-	else if (!prepare_checked(s, r))
+	slot_turn(s, r);
+	if (!r->verify) {
+		s->off = s->part->base + slot_pick(s, r) * r->bs;
+	} else if (!prepare_checked(s, r)) {
+		lane_note_end(l);
 		return false;
+	}
 	s->left--;
 	if (r->verify)
 		now = clock_ns();       /* filling a block is not part of its I/O */
@@ -394,12 +523,24 @@ bool slot_next_odd(struct slot *s, struct lane *l, uint64_t now)
 	return true;
 }
 
+void lane_count_extras(struct lane *l, const struct slot *s, uint64_t now)
+{
+	unsigned dir = s->is_write ? DIR_WRITE : DIR_READ;
+
+	if (l->per_target)
+		l->per_target[s->part->target].ios[dir]++;
+	if (l->log)
+		lat_log_add(l->log, dir, now, now - s->start_ns, s->off);
+}
+
 static void count_failure(struct slot *s, struct lane *l, int64_t res)
 {
 	unsigned dir = s->is_write ? DIR_WRITE : DIR_READ;
 	uint64_t code = (uint64_t)-res;
 
 	l->failed[dir]++;
+	if (l->per_target)
+		l->per_target[s->part->target].failed[dir]++;
 	l->errnos[code < JOB_ERRNOS_NR ? code : 0]++;
 	/* relaxed: this thread's own counters */
 	if (l->failed[dir] >= JOB_GIVE_UP_FAILURES && !atomic_load_explicit(&l->done[dir], memory_order_relaxed))
@@ -423,6 +564,8 @@ uint64_t slot_done_odd(struct slot *s, struct lane *l, int64_t res, uint64_t now
 	} else {
 		if (res < s->len) {
 			l->short_ios[dir]++;
+			if (l->per_target)
+				l->per_target[s->part->target].short_ios[dir]++;
 			l->short_bytes[dir] += (uint64_t)(s->len - res);
 		}
 		lane_count(l, s, now);

@@ -4,7 +4,7 @@
  * differ by the engine alone: choose offset and direction, stamp, count, record.
  *
  *	run    one execution of one engine: all of the below, and when it ends
- *	job    fio's job: a descriptor, a region, `iodepth` slots, a schedule in rate mode
+ *	job    fio's job: its part of each target, `iodepth` slots, a schedule in rate mode
  *	slot   one I/O at a time: a buffer, a random stream, what is in flight. In the martlet engine: a task
  *	lane   what one thread counts. raw: one a job; psync: one a slot; martlet: one a worker, since tasks may move
  *
@@ -24,12 +24,13 @@
 
 #include "clock.h"
 #include "hist.h"
+#include "log.h"
 #include "opts.h"
 #include "pace.h"
 #include "rng.h"
 #include "zipf.h"
 
-struct target;
+struct targets;
 struct verify;
 
 enum job_dir { DIR_READ, DIR_WRITE, DIRS_NR };
@@ -45,15 +46,26 @@ enum job_pick { PICK_SEQ, PICK_UNIFORM, PICK_ZIPF, PICK_VERIFY };
 #define JOB_SLEEP_NS_MIN UINT64_C(20000)        /* shorter waits are polled through */
 #define JOB_NAP_NS_MAX (100 * CLOCK_NS_PER_MS)  /* longest sleep of a paced slot, so that Ctrl-C is heard */
 
+/* A job's part of one target. */
+struct part {
+	int fd;                         /* the job's own */
+	unsigned target;                /* number */
+	uint64_t base;                  /* bytes: where the region starts */
+	uint64_t blocks;                /* of bs in the region */
+	uint64_t first;                 /* number of the region's first block among those of all targets */
+	uint64_t lo, hi;                /* blocks, in sequential modes this job's own */
+	struct zipf zipf;
+	_Alignas(128) _Atomic uint64_t cursor;  /* sequential modes: next block, counted from lo */
+};
+
 struct job {
 	struct run *run;
 	unsigned idx;
-	int fd;
 	int cpu;                        /* pinned to; -1: not */
-	uint64_t lo, hi;                /* blocks, in sequential modes this job's own part of the region */
 	struct pace pace;
 	struct slot *slots;             /* [iodepth] */
-	_Alignas(128) _Atomic uint64_t cursor;  /* sequential modes: next block, counted from lo */
+	struct part *parts;             /* [targets_nr] */
+	_Alignas(128) _Atomic uint64_t turn;    /* several targets: I/Os go to them in turn */
 };
 
 struct slot {
@@ -66,24 +78,45 @@ struct slot {
 	uint64_t left;                  /* I/Os still to start */
 	uint64_t intended_ns;           /* rate mode: the claimed start of the next I/O */
 	struct job *job;
+	struct part *part;              /* what the I/O in flight is on */
 	uint32_t len;
 	uint32_t gen;                   /* verify: generation that it writes, or expects */
 	bool is_write, sampled, retry, ended;
+};
+
+/* What a lane counts of one target, where there are several. */
+struct target_count {
+	uint64_t ios[DIRS_NR], short_ios[DIRS_NR], failed[DIRS_NR];     /* ios: in the measured window */
+};
+
+/* What a lane's thread had used at one moment. */
+struct lane_moment {
+	uint64_t ns;                    /* 0: not taken */
+	uint64_t usr_us, sys_us, ctx;
+	uint64_t ios;                   /* ended well by then */
 };
 
 /* One thread's counters. Written by that thread; `done` is read live by the controller. */
 struct lane {
 	_Alignas(128) struct run *run;
 	_Atomic uint64_t done[DIRS_NR]; /* I/Os ended well, from the very start */
+	_Atomic int tid;                /* of the thread, once `begin` has been taken */
+	atomic_bool taken;              /* lane_take() */
+	bool extras;                    /* lane_count_extras() is to be called */
 	int32_t inflight;               /* started less ended here: tasks that moved make it drift, also below 0 */
 	uint32_t sample_left;
 	uint64_t last_end_ns;           /* of the last counted I/O */
+	/* by the thread: at the first I/O that is begun in the window, and whenever a slot ends */
+	struct lane_moment begin, end;
+	struct lane_moment seen;        /* by the controller, at the end of the window: where no slot ended */
 	uint64_t enters;                /* system calls that submit or reap; 0 where the engine counts otherwise */
 	uint64_t retries, late_starts;
 	uint64_t lead_ns;               /* rate mode: how much before a start a sleep for it ends */
 	uint64_t short_ios[DIRS_NR], short_bytes[DIRS_NR], failed[DIRS_NR];
 	uint64_t depth[JOB_DEPTHS_NR];
 	uint32_t errnos[JOB_ERRNOS_NR];
+	struct target_count *per_target;        /* [targets_nr]; NULL with one */
+	struct lat_log *log;            /* NULL: none */
 	struct hist lat[DIRS_NR], slat[DIRS_NR], clat[DIRS_NR];
 	struct hist pacing;             /* rate mode: actual less intended start */
 };
@@ -104,23 +137,26 @@ struct run {
 	/* read on every I/O, written before it starts (deadline: also to stop early) */
 	_Atomic uint64_t deadline_ns;
 	uint64_t ramp_end_ns;
-	uint64_t block_base;            /* bytes: where the region starts */
-	uint64_t blocks;                /* of bs in the region */
 	uint32_t bs, slat_sample;
+	unsigned targets_nr;
 	uint32_t mix_read;              /* a random 32-bit word below this reads */
 	enum job_pick pick;
 	bool mixed, all_writes, random;
 	bool odd;                       /* verify or rate: slot_next_odd() does it */
 	bool once;                      /* sequential: end after one pass */
-	struct zipf zipf;
 
 	const struct bench_opts *o;
-	const struct target *t;
+	const struct targets *targets;
 	struct verify *verify;          /* NULL: no checks */
 	struct job *jobs;
 	unsigned jobs_nr, slots_nr, lanes_nr;
 	struct slot *slots;
 	struct lane *lanes;
+	struct part *parts;             /* [jobs_nr][targets_nr] */
+	struct target_count *counts;    /* [lanes_nr][targets_nr]; NULL with one target */
+	struct lat_log *logs;           /* [lanes_nr]; NULL: none */
+	struct lat_entry *log_entries;  /* [lanes_nr][max of each] */
+	size_t log_bytes;
 	char *buffers;
 	size_t buffers_bytes;
 	struct engine_note note;
@@ -154,9 +190,9 @@ extern const struct engine engine_martlet, engine_raw, engine_psync;
  *
  * @param v          NULL: no checks
  * @param read_back  read what v knows to be written, instead of what the options say
- * @return 0, or -ENOMEM, or what reopening the target gave
+ * @return 0, or -ENOMEM, or what reopening a target gave
  */
-int run_init(struct run *r, const struct bench_opts *o, const struct target *t, const struct engine *e,
+int run_init(struct run *r, const struct bench_opts *o, const struct targets *ts, const struct engine *e,
 	     struct verify *v, bool read_back);
 void run_fini(struct run *r);
 
@@ -165,6 +201,24 @@ void run_fini(struct run *r);
 /* Out-of-line halves of the functions below. */
 bool slot_next_odd(struct slot *s, struct lane *l, uint64_t now);
 uint64_t slot_done_odd(struct slot *s, struct lane *l, int64_t res, uint64_t now);
+void lane_count_extras(struct lane *l, const struct slot *s, uint64_t now);
+void lane_note_begin(struct lane *l, uint64_t now);
+void lane_note_end(struct lane *l);
+
+/* A lane for the calling thread: that of the job on this CPU, where workers are pinned. */
+struct lane *lane_take(struct run *r);
+
+/* Job that a lane belongs to. */
+static inline unsigned lane_job(const struct run *r, unsigned lane)
+{
+	return (unsigned)((uint64_t)lane * r->jobs_nr / r->lanes_nr);
+}
+
+/* Descriptor of the I/O that slot_next() chose. */
+static inline int slot_fd(const struct slot *s)
+{
+	return s->part->fd;
+}
 
 /* Rate mode: claim the next start; false: the slot has ended. Then wait until s->intended_ns, then slot_next(). */
 bool slot_claim(struct slot *s, struct lane *l);
@@ -214,24 +268,37 @@ static inline void lane_begin_io(struct slot *s, struct lane *l, uint64_t now)
 
 	s->begun_ns = now;
 	s->sampled = --l->sample_left == 0;
-	if (s->sampled)
+	if (s->sampled) {
 		l->sample_left = l->run->slat_sample;
+		if (__builtin_expect(!l->begin.ns, 0))
+			lane_note_begin(l, now);
+	}
 	level = ++l->inflight > 0 ? 31u - (unsigned)__builtin_clz((unsigned)l->inflight) : 0;
 	l->depth[level < JOB_DEPTHS_NR ? level : JOB_DEPTHS_NR - 1]++;
 }
 
-static inline uint64_t slot_pick(struct slot *s, const struct run *r)
+/* The part that is next in turn. */
+static inline void slot_turn(struct slot *s, const struct run *r)
 {
 	struct job *j = s->job;
 
+	if (__builtin_expect(r->targets_nr > 1, 0)) /* relaxed: only the number counts */
+		s->part = &j->parts[atomic_fetch_add_explicit(&j->turn, 1, memory_order_relaxed) % r->targets_nr];
+}
+
+/* A block of the slot's part. */
+static inline uint64_t slot_pick(struct slot *s, const struct run *r)
+{
+	struct part *p = s->part;
+
 	switch (r->pick) {
 	case PICK_UNIFORM:
-		return rng_below(&s->rng, r->blocks);
+		return rng_below(&s->rng, p->blocks);
 	case PICK_ZIPF:
-		return zipf_next(&r->zipf, &s->rng);
+		return zipf_next(&p->zipf, &s->rng);
 	default:
 		/* relaxed: the numbers need only be distinct */
-		return j->lo + atomic_fetch_add_explicit(&j->cursor, 1, memory_order_relaxed) % (j->hi - j->lo);
+		return p->lo + atomic_fetch_add_explicit(&p->cursor, 1, memory_order_relaxed) % (p->hi - p->lo);
 	}
 }
 
@@ -243,7 +310,7 @@ static inline bool slot_pick_write(struct slot *s, const struct run *r)
 }
 
 /**
- * Choose a slot's next I/O and stamp it: off, len, is_write, buf are then what to do.
+ * Choose a slot's next I/O and stamp it: slot_fd(), off, len, is_write, buf are then what to do.
  *
  * @param now  the end of its last I/O, or the clock
  * @return false: the slot has ended
@@ -255,10 +322,13 @@ static inline bool slot_next(struct slot *s, struct lane *l, uint64_t now)
 	if (__builtin_expect(r->odd || s->retry, 0))
 		return slot_next_odd(s, l, now);
 	/* relaxed: see run_stop() */
-	if (now >= atomic_load_explicit(&r->deadline_ns, memory_order_relaxed) || s->left == 0)
+	if (now >= atomic_load_explicit(&r->deadline_ns, memory_order_relaxed) || s->left == 0) {
+		lane_note_end(l);
 		return false;
+	}
 	s->left--;
-	s->off = r->block_base + slot_pick(s, r) * r->bs;
+	slot_turn(s, r);
+	s->off = s->part->base + slot_pick(s, r) * r->bs;
 	s->is_write = slot_pick_write(s, r);
 	s->start_ns = now;
 	lane_begin_io(s, l, now);
@@ -280,8 +350,12 @@ static inline void lane_count(struct lane *l, const struct slot *s, uint64_t now
 	/* relaxed, not a read-modify-write: one writer; the controller reads a figure for its display */
 	atomic_store_explicit(&l->done[dir], atomic_load_explicit(&l->done[dir], memory_order_relaxed) + 1,
 			      memory_order_relaxed);
-	if (now < l->run->ramp_end_ns)
+	if (now < l->run->ramp_end_ns) {
+		l->sample_left = 1;     /* so that the first I/O after the ramp is, and lane_note_begin() sees it */
 		return;
+	}
+	if (__builtin_expect(l->extras, 0))
+		lane_count_extras(l, s, now);
 	hist_record(&l->lat[dir], now - s->start_ns);
 	if (s->sampled && s->staged_ns) {
 		hist_record(&l->slat[dir], s->staged_ns - s->begun_ns);

@@ -5,17 +5,21 @@
 
 #include <stdio.h>
 
-#include "compare.h"
+#include "merge.h"
 #include "result.h"
+#include "series.h"
 #include "target.h"
 #include "verify.h"
 
+#define JSON_SCHEMA_VERSION 1u
+
 struct json_in {
 	const struct bench_opts *o;
-	const struct target *t;
+	const struct targets *targets;  /* NULL: nothing was run */
+	const struct merged *merged;    /* NULL: none; else it was */
 	const struct result *results;   /* [results_nr] */
 	unsigned results_nr;
-	const struct compare *compare;  /* NULL: none */
+	const struct series *series;    /* NULL: a single run */
 	const struct verify *verify;    /* NULL: none */
 	int exit_code;
 };

@@ -169,9 +169,45 @@ static int set_fixed(struct parse *p, const char *v, bool truth, const char *why
 
 /* --- setters, in the order of the table --- */
 
+const char *opts_target(const struct bench_opts *o, unsigned idx)
+{
+	return o->target_text + o->target_at[idx];
+}
+
+/* fio's list: colons separate, a backslash takes the meaning from the colon or the backslash that follows it. */
 static int set_filename(struct parse *p, const char *v)
 {
-	p->o->filename = v;
+	struct bench_opts *o = p->o;
+	char *to = o->target_text;
+
+	if (strlen(v) >= sizeof(o->target_text))
+		return refuse(p, "more than %u bytes of names", OPTS_TARGET_BYTES - 1);
+	o->filename = v;
+	o->targets_nr = 0;
+	for (;;) {
+		const char *start = to;
+
+		if (o->targets_nr == OPTS_TARGETS_MAX)
+			return refuse(p, "more than %u targets", OPTS_TARGETS_MAX);
+		o->target_at[o->targets_nr++] = (unsigned)(to - o->target_text);
+		for (; *v && *v != ':'; v++) {
+			if (*v == '\\' && (v[1] == ':' || v[1] == '\\'))
+				v++;
+			*to++ = *v;
+		}
+		*to++ = '\0';
+		if (*start == '\0')
+			return refuse(p, "an empty name in '%s'; write \\: for a colon that belongs to a name",
+				      o->filename);
+		if (*v++ == '\0')
+			return 0;
+	}
+}
+
+static int set_service(struct parse *p, const char *v)
+{
+	if (strcmp(v, "roundrobin"))
+		return refuse(p, "'%s': the I/Os of a job always go to its targets in turn, which is roundrobin", v);
 	return 0;
 }
 
@@ -398,6 +434,8 @@ static int set_compare(struct parse *p, const char *v)
 	return v ? set_unsigned(p, v, 1, 1000, &p->o->compare_rounds) : 0;
 }
 
+static int set_repeat(struct parse *p, const char *v) { return set_unsigned(p, v, 1, 1000, &p->o->repeat); }
+
 static int set_thread(struct parse *p, const char *v)
 {
 	return set_fixed(p, v, true, "jobs are always threads of one process");
@@ -463,12 +501,68 @@ static int set_name(struct parse *p, const char *v)
 
 static int set_group(struct parse *p, const char *v)
 {
-	return set_fixed(p, v, true, "jobs are always reported as one group");
+	return set_flag(p, v, &p->o->group);
 }
 
 static int set_output(struct parse *p, const char *v)
 {
 	p->o->output = v;
+	return 0;
+}
+
+/* fio: without a name, that of the job, which may be given later. */
+static int set_iops_log(struct parse *p, const char *v)
+{
+	p->o->iops_log = v ? v : "";
+	return 0;
+}
+
+static int set_bw_log(struct parse *p, const char *v)
+{
+	p->o->bw_log = v ? v : "";
+	return 0;
+}
+
+static int set_lat_log(struct parse *p, const char *v)
+{
+	p->o->lat_log = v ? v : "";
+	return 0;
+}
+
+static int set_log_avg(struct parse *p, const char *v)
+{
+	p->o->log_avg_given = true;
+	return set_unsigned(p, v, 10, 3600000, &p->o->log_avg_ms);
+}
+
+static int set_log_offset(struct parse *p, const char *v) { return set_flag(p, v, &p->o->log_offset); }
+
+static int set_log_mem(struct parse *p, const char *v)
+{
+	int rc = set_bytes(p, v, &p->o->log_mem);
+
+	if (rc == 0 && (p->o->log_mem < 4096 || p->o->log_mem > UINT64_C(1) << 40))
+		return refuse(p, "'%s' is outside 4k to 1t", v);
+	return rc;
+}
+
+static int set_plot(struct parse *p, const char *v)
+{
+	p->o->plot = v;
+	return 0;
+}
+
+static int set_hdr_log(struct parse *p, const char *v)
+{
+	p->o->hdr_log = v;
+	return 0;
+}
+
+static int set_merge(struct parse *p, const char *v)
+{
+	if (v && strcmp(v, "parallel") && strcmp(v, "serial"))
+		return refuse(p, "'%s' is neither parallel nor serial; the results are words of their own: --merge A B", v);
+	p->o->merge = v && v[0] == 's' ? MERGE_SERIAL : MERGE_PARALLEL;
 	return 0;
 }
 
@@ -530,8 +624,12 @@ static int set_percentiles(struct parse *p, const char *v)
 }
 
 static const struct option_row rows[] = {
-	{ "filename", required_argument, set_filename, "PATH", "file or block device; PATH alone means the same" },
-	{ "size", required_argument, set_size, "SIZE|N%", "length of the region (default: to the end)" },
+	{ "filename", required_argument, set_filename, "A[:B..]",
+	  "files or block devices; PATH alone means the same; \\: is a colon in a name" },
+	{ "file_service_type", required_argument, set_service, "roundrobin",
+	  "always so: a job's I/Os go to the targets in turn" },
+	{ "size", required_argument, set_size, "SIZE|N%",
+	  "length of the region (default: to the end); SIZE is divided among several targets" },
 	{ "offset", required_argument, set_offset, "SIZE", "where the region starts" },
 	{ "direct", optional_argument, set_direct, "0|1", "O_DIRECT; default 0, through the page cache" },
 	{ "create", optional_argument, set_create, NULL,
@@ -571,6 +669,7 @@ static const struct option_row rows[] = {
 	{ "engine", required_argument, set_engine, "E", "martlet (default), raw (bare ring), psync (pread threads)" },
 	{ "ioengine", required_argument, set_engine, "E", "the same as --engine" },
 	{ "compare", optional_argument, set_compare, "ROUNDS", "all engines in turn (5 rounds) and their ratios" },
+	{ "repeat", required_argument, set_repeat, "N", "the same run N times: medians and spread" },
 	{ "cpus_allowed", required_argument, set_cpus, "LIST", "CPUs to run on, job i on the i-th of them" },
 	{ "thread", optional_argument, set_thread, NULL, "always so" },
 	{ "slat_sample", required_argument, set_slat_sample, "N", "time the submission of every Nth I/O (17)" },
@@ -580,9 +679,21 @@ static const struct option_row rows[] = {
 	{ "invalidate", optional_argument, set_invalidate, "0", "always 0: caches are not dropped" },
 
 	{ "name", required_argument, set_name, "NAME", "name of the job in the report" },
-	{ "group_reporting", optional_argument, set_group, NULL, "always so" },
+	{ "group_reporting", optional_argument, set_group, "0|1",
+	  "1: jobs in one report with a line each (the default here, not in fio); 0: a report each" },
 	{ "output", required_argument, set_output, "FILE", "write the result there" },
 	{ "output_format", required_argument, set_format, "F", "normal, json, json+ (with histograms)" },
+	{ "write_iops_log", optional_argument, set_iops_log, "PREFIX", "fio's log of IOPS, PREFIX_iops.JOB.log" },
+	{ "write_bw_log", optional_argument, set_bw_log, "PREFIX", "fio's log of KiB/s, PREFIX_bw.JOB.log" },
+	{ "write_lat_log", optional_argument, set_lat_log, "PREFIX",
+	  "fio's log of latencies in ns, PREFIX_lat.JOB.log: of each I/O, or averaged" },
+	{ "log_avg_msec", required_argument, set_log_avg, "MS", "interval of the logs (1000 for rates; latencies: none)" },
+	{ "log_offset", optional_argument, set_log_offset, "0|1", "the offset of each I/O in the logs (0)" },
+	{ "log_mem", required_argument, set_log_mem, "SIZE", "memory for the latency log (64m); what does not fit is counted" },
+	{ "hdr_log", required_argument, set_hdr_log, "FILE", "latency distribution in HdrHistogram's format (.hgrm)" },
+	{ "merge", optional_argument, set_merge, "parallel|serial",
+	  "run nothing: add up results (json+) given as words, that ran side by side or one after the other" },
+	{ "plot", required_argument, set_plot, "FILE", "a chart as SVG: IOPS over time, or of each run or engine" },
 	{ "eta", required_argument, set_eta, "WHEN", "progress line: auto (on a terminal), always, never" },
 	{ "status_interval", required_argument, set_status, "TIME", "a line of progress on stderr this often" },
 	{ "percentile_list", required_argument, set_percentiles, "P:P..", "percentiles to report" },
@@ -635,15 +746,15 @@ static bool is_fio_option(const char *name)
 		"allow_file_create", "allow_mounted_write", "blockalign", "ba", "bs_unaligned", "bsrange", "bssplit",
 		"buffer_compress_percentage", "buffered", "clat_percentiles", "clocksource", "cmd_type",
 		"cpus_allowed_policy", "directory", "end_fsync", "exec_prerun", "experimental_verify", "fadvise_hint",
-		"fallocate", "fdatasync", "filesize", "file_service_type", "fill_device", "fixedbufs", "force_async",
+		"fallocate", "fdatasync", "filesize", "fill_device", "fixedbufs", "force_async",
 		"fsync", "fsync_on_close", "gtod_reduce", "hipri", "iodepth_batch", "iodepth_batch_complete_max",
 		"iodepth_batch_complete_min", "iodepth_batch_submit", "iodepth_low", "ioscheduler", "iomem", "mem",
-		"lat_percentiles", "latency_target", "latency_window", "lockmem", "log_avg_msec", "loops", "nice",
+		"lat_percentiles", "latency_target", "latency_window", "lockmem", "loops", "nice",
 		"nonvectored", "nowait", "nrfiles", "offset_increment", "openfiles", "overwrite", "percentage_random",
 		"prio", "rate", "rate_min", "refill_buffers", "registerfiles", "rw_sequencer", "serialize_overlap",
 		"softrandommap", "sqthread_poll", "sqthread_poll_cpu", "startdelay", "steadystate", "stonewall",
 		"sync", "thinktime", "uncached", "unlink", "verify_async", "verify_backlog", "verify_interval",
-		"verify_only", "wait_for", "write_bw_log", "write_iops_log", "write_lat_log", "zero_buffers", "zonemode",
+		"verify_only", "wait_for", "zero_buffers", "zonemode",
 	};
 
 	for (size_t i = 0; i < sizeof(lacking) / sizeof(lacking[0]); i++) {
@@ -729,11 +840,18 @@ static int scan(struct parse *p, int argc, char **argv)
 			return rc;
 		note_given(p->o, row->name, optarg);
 	}
+	if (p->o->merge) {
+		p->o->inputs = argv + optind;
+		p->o->inputs_nr = (unsigned)(argc - optind);
+		return 0;
+	}
 	for (; optind < argc; optind++) {
 		p->name = "filename";
 		if (p->o->filename)
-			return refuse(p, "one target only: '%s' and '%s'", p->o->filename, argv[optind]);
-		p->o->filename = argv[optind];
+			return refuse(p, "name the targets once, as A:B, not '%s' and '%s'", p->o->filename,
+				      argv[optind]);
+		if (set_filename(p, argv[optind]))
+			return -EINVAL;
 		note_given(p->o, "filename", argv[optind]);
 	}
 	return 0;
@@ -761,10 +879,36 @@ static void set_defaults(struct bench_opts *o)
 	o->pre_read = OPTS_AUTO;
 	o->eta = OPTS_AUTO;
 	o->name = "bench";
+	o->group = true;
+	o->repeat = 1;
+	o->log_avg_ms = 1000;
+	o->log_mem = UINT64_C(64) << 20;
 	o->percentiles_nr = sizeof(percentiles) / sizeof(percentiles[0]);
 	memcpy(o->percentile, percentiles, sizeof(percentiles));
 	if (sched_getaffinity(0, sizeof(o->cpus), &o->cpus))
 		CPU_SET(0, &o->cpus);
+}
+
+/* --merge runs nothing, so what is about a run is refused. */
+static int settle_merge(struct parse *p)
+{
+	static const char *const about_output[] = {
+		"merge", "name", "output", "output_format", "percentile_list", "hdr_log",
+	};
+	const struct bench_opts *o = p->o;
+
+	for (unsigned i = 0; i < o->given_nr; i++) {
+		bool fits = false;
+
+		for (size_t k = 0; k < sizeof(about_output) / sizeof(about_output[0]); k++)
+			fits |= strcmp(o->given[i].name, about_output[k]) == 0;
+		p->name = o->given[i].name;
+		if (!fits)
+			return refuse(p, "--merge runs nothing: it takes results and --name, --output, --output-format, "
+				      "--percentile_list, --hdr_log");
+	}
+	p->name = "merge";
+	return o->inputs_nr ? 0 : refuse(p, "say which results (--output-format=json+) to merge");
 }
 
 static bool is_counted(const struct bench_opts *o)
@@ -777,6 +921,8 @@ static int settle(struct parse *p)
 {
 	struct bench_opts *o = p->o;
 
+	if (o->merge)
+		return settle_merge(p);
 	p->name = "filename";
 	if (!o->filename)
 		return refuse(p, "say which file or block device to measure");
@@ -802,6 +948,24 @@ static int settle(struct parse *p)
 			      (unsigned long long)o->bs);
 	if (o->verify && o->compare_rounds)
 		return refuse(p, "checking costs more than the I/O: verify and compare are two runs");
+	p->name = "repeat";
+	if (o->repeat > 1 && o->compare_rounds)
+		return refuse(p, "--compare=%u already runs each engine %u times: say there how often", o->compare_rounds,
+			      o->compare_rounds);
+	if (o->repeat > 1 && o->verify)
+		return refuse(p, "checking costs more than the I/O: verify and repeat are two runs");
+	p->name = "write_lat_log";
+	if (o->iops_log && !*o->iops_log)
+		o->iops_log = o->name;
+	if (o->bw_log && !*o->bw_log)
+		o->bw_log = o->name;
+	if (o->lat_log && !*o->lat_log)
+		o->lat_log = o->name;
+	if ((o->iops_log || o->bw_log || o->lat_log) && (o->repeat > 1 || o->compare_rounds))
+		return refuse(p, "logs are of one run: leave out --repeat and --compare");
+	p->name = "hdr_log";
+	if (o->hdr_log && o->compare_rounds)
+		return refuse(p, "one distribution is of one engine: leave out --compare");
 	if (o->io_size && o->io_size < o->bs) {
 		p->name = "io_size";
 		return refuse(p, "less than one block of %llu bytes", (unsigned long long)o->bs);

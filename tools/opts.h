@@ -14,11 +14,14 @@
 #define OPTS_IODEPTH_MAX 4096u
 #define OPTS_NUMJOBS_MAX 256u
 #define OPTS_COMPARE_ROUNDS 5u
+#define OPTS_TARGETS_MAX 64u
+#define OPTS_TARGET_BYTES 8192u         /* all names of targets */
 
 enum opts_engine { ENGINE_MARTLET, ENGINE_RAW, ENGINE_PSYNC, ENGINES_NR };
 enum opts_dist { DIST_UNIFORM, DIST_ZIPF };
 enum opts_verify { VERIFY_NONE, VERIFY_CRC32C, VERIFY_PATTERN };
 enum opts_output { OUTPUT_NORMAL, OUTPUT_JSON, OUTPUT_JSON_PLUS };
+enum opts_merge { MERGE_NONE, MERGE_PARALLEL, MERGE_SERIAL };
 enum opts_tristate { OPTS_AUTO = -1, OPTS_NO, OPTS_YES };
 
 /* One option as it was given; for the report. */
@@ -27,10 +30,13 @@ struct opts_given {
 };
 
 struct bench_opts {
-	/* target */
-	const char *filename;
-	uint64_t size;                  /* bytes; 0: to the end */
-	unsigned size_percent;          /* of the target; 0: use size */
+	/* targets */
+	const char *filename;           /* as given; opts_target() has the names in it */
+	unsigned targets_nr;
+	unsigned target_at[OPTS_TARGETS_MAX];
+	char target_text[OPTS_TARGET_BYTES];    /* by position, not by pointer: this struct is copied */
+	uint64_t size;                  /* bytes, shared by all targets; 0: to the end of each */
+	unsigned size_percent;          /* of each target; 0: use size */
 	uint64_t offset;
 	bool direct, create, keep, allow_write, readonly;
 
@@ -62,14 +68,27 @@ struct bench_opts {
 	/* engine */
 	enum opts_engine engine;
 	unsigned compare_rounds;        /* 0: no comparison */
+	unsigned repeat;                /* runs; 1: one */
 	bool cpus_given;
 	cpu_set_t cpus;                 /* allowed CPUs, given or inherited */
 	unsigned slat_sample;           /* every n-th I/O has its submission timed */
 	enum opts_tristate pre_read;
 
+	/* instead of a run: results to merge */
+	enum opts_merge merge;
+	char *const *inputs;            /* [inputs_nr] files, in argv */
+	unsigned inputs_nr;
+
 	/* output */
 	const char *name;
+	bool group;                     /* jobs are reported as one */
 	const char *output;             /* file instead of standard output; NULL: none */
+	const char *iops_log, *bw_log, *lat_log;        /* prefixes of fio's logs; NULL: none */
+	unsigned log_avg_ms;
+	bool log_avg_given, log_offset; /* not given: latencies are logged one by one */
+	uint64_t log_mem;               /* bytes that the latency log may take */
+	const char *hdr_log;            /* percentile distribution; NULL: none */
+	const char *plot;               /* SVG file; NULL: none */
 	enum opts_output format;
 	enum opts_tristate eta;
 	unsigned status_interval_s;
@@ -89,6 +108,9 @@ struct bench_opts {
  * @return 0; 1 when help was asked for and printed on standard output; -EINVAL after a message
  */
 int opts_parse(struct bench_opts *o, int argc, char **argv, FILE *err);
+
+/* Name of a target, 0 .. targets_nr - 1. */
+const char *opts_target(const struct bench_opts *o, unsigned idx);
 
 void opts_help(FILE *out);
 

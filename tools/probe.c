@@ -203,17 +203,22 @@ static int probe_path(char *path)
 	char bench[] = "bench", *argv[] = { bench, path, NULL };
 	static const atomic_int never;
 	struct bench_opts o;
-	struct target t;
+	struct targets ts;
 	char line[1024];
 
-	if (opts_parse(&o, 2, argv, stderr) || target_open(&t, &o, &never, stderr))
+	if (opts_parse(&o, 2, argv, stderr) || targets_open(&ts, &o, &never, stderr))
 		return EXIT_USAGE;
-	target_describe(&t, line, sizeof(line));
-	printf("%s\n", line);
-	printf("direct I/O: memory in multiples of %u, offset and length of %u (%s)\n", t.mem_align, t.off_align,
-	       t.align_reported ? "reported by the file system or device" : "not reported: logical block size");
-	target_warn(&t, &o, stdout);
-	target_close(&t);
+	for (unsigned i = 0; i < ts.nr; i++) {
+		const struct target *t = &ts.t[i];
+
+		target_describe(t, line, sizeof(line));
+		printf("%s\n", line);
+		printf("direct I/O: memory in multiples of %u, offset and length of %u (%s)\n", t->mem_align,
+		       t->off_align, t->align_reported ? "reported by the file system or device" :
+		       "not reported: logical block size");
+	}
+	targets_warn(&ts, &o, stdout);
+	targets_close(&ts);
 	return EXIT_SUCCESS;
 }
 

@@ -30,19 +30,23 @@ static void print_mix(FILE *out, const struct bench_opts *o)
 		fprintf(out, ", verify %s", o->verify == VERIFY_CRC32C ? "crc32c" : "pattern");
 }
 
-void report_head(FILE *out, const struct bench_opts *o, const struct target *t)
+void report_head(FILE *out, const struct bench_opts *o, const struct targets *ts)
 {
 	char line[1024];
 
-	target_describe(t, line, sizeof(line));
 	fprintf(out, "%s: %s", o->name, o->rw);
 	print_mix(out, o);
 	fprintf(out, ", bs %" PRIu64 ", depth %u x %u job%s, %s, seed %" PRIu64 "\n", o->bs, o->iodepth, o->numjobs,
 		o->numjobs == 1 ? "" : "s", o->direct ? "O_DIRECT" : "buffered (page cache)", o->seed);
-	fprintf(out, "target %s\n", line);
-	if (o->direct)
-		fprintf(out, "alignment: memory %u, offset and length %u (%s)\n", t->mem_align, t->off_align,
-			t->align_reported ? "reported" : "not reported: logical block size");
+	for (unsigned i = 0; i < ts->nr; i++) {
+		const struct target *t = &ts->t[i];
+
+		target_describe(t, line, sizeof(line));
+		fprintf(out, "target %s\n", line);
+		if (o->direct)
+			fprintf(out, "alignment: memory %u, offset and length %u (%s)\n", t->mem_align, t->off_align,
+				t->align_reported ? "reported" : "not reported: logical block size");
+	}
 }
 
 static double us(uint64_t ns)
@@ -113,10 +117,14 @@ static void print_errors(FILE *out, const struct result *r)
 
 static void print_noise(FILE *out, const struct bench_opts *o, const struct result *r)
 {
-	if (r->other_cpus > 0.2)
+	if (r->other_cpus > SERIES_OTHER_CPUS_MAX)
 		fprintf(out, "warning: others used %.2f CPUs meanwhile\n", r->other_cpus);
-	if (r->steal_cpus > 0.03)
+	if (r->steal_cpus > SERIES_STEAL_CPUS_MAX)
 		fprintf(out, "warning: the hypervisor took %.2f CPUs meanwhile\n", r->steal_cpus);
+	if (r->throttled_ms > 0)
+		fprintf(out, "warning: the CPU limit of this control group stopped the run for %.0f ms\n", r->throttled_ms);
+	if (r->hot_throttles)
+		fprintf(out, "warning: CPUs were slowed down for heat %" PRIu64 " times\n", r->hot_throttles);
 	if (!o->direct && r->disk_reads_512 && r->dir[DIR_READ].ios)
 		fprintf(out, "note: %.1f MiB came from the device, not from the page cache\n",
 			(double)r->disk_reads_512 / 2048);
@@ -138,6 +146,16 @@ static void print_engine(FILE *out, const struct result *r)
 		fputc('\n', out);
 }
 
+static void print_lat_log(FILE *out, const struct bench_opts *o, const struct result *r)
+{
+	if (!r->has_lat_log)
+		return;
+	fprintf(out, "latency log: %" PRIu64 " %s\n", r->log_entries, o->log_avg_given ? "intervals" : "I/Os");
+	if (r->log_dropped)
+		fprintf(out, "warning: %" PRIu64 " more did not fit into --log_mem=%.0fk and were left out; "
+			"--log_avg_msec takes less\n", r->log_dropped, (double)o->log_mem / 1024);
+}
+
 static void print_verify(FILE *out, const struct verify *v)
 {
 	uint64_t checked, bad;
@@ -150,21 +168,112 @@ static void print_verify(FILE *out, const struct verify *v)
 	fprintf(out, "verify: %" PRIu64 " blocks checked, %" PRIu64 " bad%s\n", checked, bad, bad ? ": CORRUPTION" : "");
 }
 
-void report_run(FILE *out, const struct bench_opts *o, const struct result *r, const struct verify *v)
+/* Where there are several: which of them got what. */
+static void print_targets(FILE *out, const struct bench_opts *o, const struct targets *ts, const struct result *r)
+{
+	double seconds = (double)r->runtime_ns / 1e9;
+
+	for (unsigned i = 0; i < r->targets_nr; i++) {
+		const struct target_result *tr = &r->targets[i];
+
+		const char *before = "";
+
+		fprintf(out, "target %s: ", ts->t[i].path);
+		for (unsigned d = 0; d < DIRS_NR; d++) {
+			double iops = seconds > 0 ? (double)tr->ios[d] / seconds : 0;
+			char text[16];
+
+			if (tr->ios[d])
+				fprintf(out, "%s%s %" PRIu64 " I/Os, IOPS %s, %.1f MiB/s", before, dir_names[d],
+					tr->ios[d], report_si(text, iops), iops * (double)o->bs / 0x1p20);
+			if (tr->ios[d])
+				before = "; ";
+			if (tr->failed[d] || tr->short_ios[d])
+				fprintf(out, ", %ss FAILED %" PRIu64 ", SHORT %" PRIu64, dir_names[d], tr->failed[d],
+					tr->short_ios[d]);
+		}
+		fputc('\n', out);
+	}
+}
+
+static void print_workers(FILE *out, const struct bench_opts *o, const struct result *r)
+{
+	double seconds = (double)r->runtime_ns / 1e9;
+
+	if (r->workers_nr < 2)
+		return;
+	fprintf(out, "  %3s %4s %9s %9s %8s %6s %6s %9s %9s %9s %9s %9s\n", "job", "cpu", "IOPS", "MiB/s", "us/IO",
+		"usr %", "sys %", "lat mean", "p50", "p99", "p99.9", "max us");
+	for (unsigned i = 0; i < r->workers_nr; i++) {
+		const struct worker_result *w = &r->workers[i];
+		double iops = seconds > 0 ? (double)(w->ios[DIR_READ] + w->ios[DIR_WRITE]) / seconds : 0;
+		char text[16], cpu[16] = "-", used[64];
+
+		if (w->cpu >= 0)
+			snprintf(cpu, sizeof(cpu), "%d", w->cpu);
+		snprintf(used, sizeof(used), "%8s %6s %6s", "-", "-", "-");
+		if (w->cpu_known)
+			snprintf(used, sizeof(used), "%8.2f %6.1f %6.1f", w->cpu_us_per_io, w->usr_pct, w->sys_pct);
+		fprintf(out, "  %3u %4s %9s %9.1f %s %9.2f %9.2f %9.2f %9.2f %9.1f", i, cpu, report_si(text, iops),
+			iops * (double)o->bs / 0x1p20, used, w->lat_mean / 1e3, us(w->lat_p50), us(w->lat_p99),
+			us(w->lat_p999), us(w->lat_max));
+		if (w->failed || w->short_ios)
+			fprintf(out, "  FAILED %" PRIu64 ", SHORT %" PRIu64, w->failed, w->short_ios);
+		fputc('\n', out);
+	}
+}
+
+/* --group_reporting=0 */
+static void print_parts(FILE *out, const struct bench_opts *o, const struct result *r)
+{
+	for (unsigned i = 0; i < r->parts_nr; i++) {
+		fprintf(out, "job %u:\n", i);
+		for (unsigned d = 0; d < DIRS_NR; d++) {
+			if (r->parts[i].dir[d].ios)
+				print_dir(out, o, &r->parts[i], d);
+		}
+	}
+	if (r->parts_nr)
+		fputs("all jobs:\n", out);
+}
+
+void report_run(FILE *out, const struct bench_opts *o, const struct targets *ts, const struct result *r,
+		const struct verify *v)
 {
 	if (r->interrupted)
 		fputs("interrupted: the result so far\n", out);
 	if (r->read_back)
 		fputs("read back of what was written:\n", out);
+	print_parts(out, o, r);
 	for (unsigned d = 0; d < DIRS_NR; d++) {
 		if (r->dir[d].ios)
 			print_dir(out, o, r, d);
 	}
+	print_workers(out, o, r);
+	print_targets(out, o, ts, r);
 	print_rate(out, o, r);
 	print_engine(out, r);
 	print_errors(out, r);
+	print_lat_log(out, o, r);
 	print_noise(out, o, r);
 	print_verify(out, v);
+}
+
+void report_merged(FILE *out, const struct bench_opts *o, const struct merged *m)
+{
+	static const struct targets none;
+
+	for (unsigned i = 0; i < m->inputs_nr; i++) {
+		const struct merge_input *in = &m->inputs[i];
+		double seconds = (double)in->runtime_ns / 1e9;
+		char iops[16];
+
+		fprintf(out, "%s: %" PRIu64 " I/Os in %.3f s, IOPS %s\n", in->path, in->ios, seconds,
+			report_si(iops, seconds > 0 ? (double)in->ios / seconds : 0));
+	}
+	for (unsigned i = 0; i < m->warnings_nr; i++)
+		fprintf(out, "warning: %s\n", m->warning[i]);
+	report_run(out, o, &none, &m->r, NULL);
 }
 
 void report_round(FILE *out, const struct result *r)
@@ -173,43 +282,34 @@ void report_round(FILE *out, const struct result *r)
 	char iops[16];
 
 	result_lat_all(r, &lat);
-	fprintf(out, "  round %u  %-8s %8s IOPS  %6.2f us CPU per I/O  p50 %.1f  p99 %.1f us\n", r->round, r->engine,
-		report_si(iops, result_iops_all(r)), r->cpu_us_per_io, us(hist_percentile(&lat, 50)),
-		us(hist_percentile(&lat, 99)));
+	fprintf(out, "  round %u  %-8s %8s IOPS  %6.2f us CPU per I/O  p50 %.1f  p99 %.1f us%s\n", r->round,
+		r->variant ? r->variant : r->engine, report_si(iops, result_iops_all(r)), r->cpu_us_per_io,
+		us(hist_percentile(&lat, 50)), us(hist_percentile(&lat, 99)), r->interrupted ? "  (interrupted)" : "");
 }
 
-static void print_ratio(FILE *out, const struct ratio_summary *q)
+static void print_ratio(FILE *out, const struct series *s, unsigned to)
 {
-	fprintf(out, "%s/%s: IOPS %.3f (%.3f..%.3f), CPU per I/O %.3f (%.3f..%.3f)\n", q->of, q->to, q->iops.median,
-		q->iops.min, q->iops.max, q->cpu.median, q->cpu.min, q->cpu.max);
-}
+	struct spread iops = series_ratio(s, ENGINE_MARTLET, to, result_iops_all);
+	struct spread cpu = series_ratio(s, ENGINE_MARTLET, to, series_cpu_us);
 
-static const struct result *any_result_of(const struct compare *c, const char *engine)
-{
-	for (unsigned i = 0; i < c->results_nr; i++) {
-		if (strcmp(c->results[i].engine, engine) == 0)
-			return &c->results[i];
-	}
-	return NULL;
+	fprintf(out, "%s/%s: IOPS %.3f (%.3f..%.3f), CPU per I/O %.3f (%.3f..%.3f)\n", s->summary[ENGINE_MARTLET].name,
+		s->summary[to].name, iops.median, iops.min, iops.max, cpu.median, cpu.min, cpu.max);
 }
 
 /* The worst of the rounds, once. */
-static void print_compare_noise(FILE *out, const struct bench_opts *o, const struct compare *c)
+static void print_series_notes(FILE *out, const struct bench_opts *o, const struct series *s)
 {
-	double other = 0, steal = 0;
 	uint64_t disk_512 = 0;
 	unsigned iowq = 0;
 
-	for (unsigned i = 0; i < c->results_nr; i++) {
-		const struct result *r = &c->results[i];
+	for (unsigned i = 0; i < s->results_nr; i++) {
+		const struct result *r = &s->results[i];
 
-		other = r->other_cpus > other ? r->other_cpus : other;
-		steal = r->steal_cpus > steal ? r->steal_cpus : steal;
 		iowq = r->iowq_threads > iowq ? r->iowq_threads : iowq;
 		disk_512 += r->disk_reads_512;
 	}
-	if (other > 0.2 || steal > 0.03)
-		fprintf(out, "warning: in some round others used %.2f CPUs, the hypervisor took %.2f\n", other, steal);
+	for (unsigned i = 0; i < s->warnings_nr; i++)
+		fprintf(out, "warning: %s\n", s->warning[i]);
 	if (!o->direct && disk_512)
 		fprintf(out, "note: in all rounds %.1f MiB came from the device, not from the page cache\n",
 			(double)disk_512 / 2048);
@@ -217,44 +317,44 @@ static void print_compare_noise(FILE *out, const struct bench_opts *o, const str
 		fprintf(out, "note: up to %u kernel worker threads (io-wq) worked for this process\n", iowq);
 }
 
-static void print_summary(FILE *out, const struct engine_summary *s)
+static void print_summary(FILE *out, const struct series_summary *s, const char *name)
 {
 	char mid[16], low[16], high[16], iops[64], cpu[64];
 
 	snprintf(iops, sizeof(iops), "%s (%s..%s)", report_si(mid, s->iops.median), report_si(low, s->iops.min),
 		 report_si(high, s->iops.max));
 	snprintf(cpu, sizeof(cpu), "%.2f (%.2f..%.2f)", s->cpu_us.median, s->cpu_us.min, s->cpu_us.max);
-	fprintf(out, "  %-8s %-28s %-20s %9.1f %9.1f %9.1f ", s->name, iops, cpu, s->p50_us.median, s->p99_us.median,
-		s->p999_us.median);
+	fprintf(out, "  %-12s %-28s %6.1f %% %-20s %9.1f %9.1f %9.1f ", name, iops, spread_pct(&s->iops), cpu,
+		s->p50_us.median, s->p99_us.median, s->p999_us.median);
 	if (s->enters.median > 0)
 		fprintf(out, "%10.4f\n", s->enters.median);
 	else
 		fprintf(out, "%10s\n", "-");
 }
 
-static void print_how(FILE *out, const struct compare *c, const char *engine)
+/* Of a variant: how its first run was done. */
+static void print_how(FILE *out, const struct series *s, unsigned variant)
 {
-	const struct result *r = any_result_of(c, engine);
+	const struct result *r = series_at(s, 0, variant);
 
-	if (r)
-		fprintf(out, "engine %s: %s%s%s\n", r->engine, r->note.what, r->note.ring[0] ? "; ring: " : "",
-			r->note.ring);
+	fprintf(out, "%s %s: %s%s%s\n", r->variant && strcmp(r->variant, r->engine) ? r->variant : "engine", r->engine,
+		r->note.what, r->note.ring[0] ? "; ring: " : "", r->note.ring);
 }
 
-void report_compare(FILE *out, const struct bench_opts *o, const struct compare *c)
+void report_series(FILE *out, const struct bench_opts *o, const struct series *s)
 {
-	fprintf(out, "medians of %u rounds of %.3g s (min..max)\n", c->rounds, (double)o->runtime_ns / 1e9);
-	if (c->rounds == 0)
+	fprintf(out, "medians of %u rounds of %.3g s (min..max, spread)\n", s->rounds, (double)o->runtime_ns / 1e9);
+	if (s->rounds == 0)
 		return;
-	fprintf(out, "  %-8s %-28s %-20s %9s %9s %9s %10s\n", "engine", "IOPS", "CPU us per I/O", "p50 us", "p99 us",
-		"p99.9 us", "enters/IO");
-	for (unsigned e = 0; e < ENGINES_NR; e++)
-		print_summary(out, &c->engine[e]);
-	for (unsigned i = 0; i < 2; i++)
-		print_ratio(out, &c->ratio[i]);
-	for (unsigned e = 0; e < ENGINES_NR; e++)
-		print_how(out, c, c->engine[e].name);
-	for (unsigned i = 0; i < c->results_nr; i++)
-		print_errors(out, &c->results[i]);
-	print_compare_noise(out, o, c);
+	fprintf(out, "  %-12s %-28s %8s %-20s %9s %9s %9s %10s\n", s->variants_nr > 1 ? "variant" : "engine", "IOPS", "spread",
+		"CPU us per I/O", "p50 us", "p99 us", "p99.9 us", "enters/IO");
+	for (unsigned i = 0; i < s->variants_nr; i++)
+		print_summary(out, &s->summary[i], s->summary[i].name ? s->summary[i].name : s->variants[i].engine->name);
+	for (unsigned to = ENGINE_MARTLET + 1; o->compare_rounds && to < s->variants_nr; to++)
+		print_ratio(out, s, to);
+	for (unsigned i = 0; i < s->variants_nr; i++)
+		print_how(out, s, i);
+	for (unsigned i = 0; i < s->results_nr; i++)
+		print_errors(out, &s->results[i]);
+	print_series_notes(out, o, s);
 }

@@ -5,21 +5,27 @@
 
 #include <stdio.h>
 
-#include "compare.h"
+#include "merge.h"
 #include "result.h"
+#include "series.h"
 #include "target.h"
 #include "verify.h"
 
 /* What is about to be measured: a few lines. */
-void report_head(FILE *out, const struct bench_opts *o, const struct target *t);
+void report_head(FILE *out, const struct bench_opts *o, const struct targets *ts);
+
+/* What was merged; then report_run() of the sum. */
+void report_merged(FILE *out, const struct bench_opts *o, const struct merged *m);
 
 /* One run in full. v: its checks, or NULL. */
-void report_run(FILE *out, const struct bench_opts *o, const struct result *r, const struct verify *v);
+void report_run(FILE *out, const struct bench_opts *o, const struct targets *ts, const struct result *r,
+		const struct verify *v);
 
-/* One line for a round of a comparison. */
+/* One line for a run of a series. */
 void report_round(FILE *out, const struct result *r);
 
-void report_compare(FILE *out, const struct bench_opts *o, const struct compare *c);
+/* Medians, spreads, warnings; of a comparison also the ratios. */
+void report_series(FILE *out, const struct bench_opts *o, const struct series *s);
 
 /* "12.3k", "1.05M". */
 const char *report_si(char buf[16], double n);

@@ -3,6 +3,7 @@
 #include "result.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 double result_iops(const struct result *r, unsigned dir)
 {
@@ -40,8 +41,38 @@ void result_lat_all(const struct result *r, struct hist *ret_lat)
 	hist_merge(ret_lat, &r->dir[DIR_WRITE].lat);
 }
 
+void result_init(struct result *r, const char *engine)
+{
+	memset(r, 0, sizeof(*r));
+	r->engine = engine;
+	r->job = -1;
+	hist_init(&r->pacing);
+	for (unsigned d = 0; d < DIRS_NR; d++) {
+		hist_init(&r->dir[d].lat);
+		hist_init(&r->dir[d].slat);
+		hist_init(&r->dir[d].clat);
+	}
+}
+
+void result_set_round(struct result *r, const char *variant, unsigned round)
+{
+	r->variant = variant;
+	r->round = round;
+	for (unsigned i = 0; i < r->parts_nr; i++)
+		result_set_round(&r->parts[i], variant, round);
+}
+
 void result_free(struct result *r)
 {
+	for (unsigned i = 0; i < r->parts_nr; i++)
+		result_free(&r->parts[i]);
+	free(r->parts);
+	free(r->workers);
+	free(r->targets);
 	free(r->series);
+	r->parts = NULL;
+	r->parts_nr = 0;
+	r->workers = NULL;
+	r->targets = NULL;
 	r->series = NULL;
 }

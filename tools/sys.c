@@ -154,6 +154,18 @@ bool sys_mounted_at(unsigned major, unsigned minor, char *where, size_t where_by
 	return find_mount(look_by_device, &d);
 }
 
+bool sys_disk_stat(unsigned major, unsigned minor, struct sys_disk_stat *ret_stat)
+{
+	struct sys_disk_stat *s = ret_stat;
+	char line[512];
+
+	if (!sys_read_line(line, sizeof(line), "/sys/dev/block/%u:%u/stat", major, minor))
+		return false;
+	return sscanf(line, "%" SCNu64 " %" SCNu64 " %*u %" SCNu64 " %" SCNu64 " %" SCNu64 " %*u %" SCNu64 " %*u %" SCNu64
+		      " %" SCNu64, &s->read_ios, &s->read_merges, &s->read_ticks, &s->write_ios, &s->write_merges,
+		      &s->write_ticks, &s->busy_ms, &s->in_queue) == 8;
+}
+
 /* --- CPUs and threads --- */
 
 bool sys_cpu_ticks(struct sys_cpu_ticks *ret_ticks)
@@ -170,6 +182,41 @@ bool sys_cpu_ticks(struct sys_cpu_ticks *ret_ticks)
 	ret_ticks->idle = idle + iowait;
 	ret_ticks->steal = steal;
 	return true;
+}
+
+static uint64_t quota_us(void)
+{
+	char group[512], path[640], line[128];
+	uint64_t us = 0;
+	FILE *f;
+
+	/* "0::/system.slice/x.service": version 2 has this one line, and it is the first where it is alone */
+	if (!sys_read_line(group, sizeof(group), "/proc/self/cgroup") || strncmp(group, "0::", 3))
+		return 0;
+	snprintf(path, sizeof(path), "/sys/fs/cgroup%s/cpu.stat", group + 3);
+	f = fopen(path, "re");
+	if (!f)
+		return 0;
+	while (fgets(line, sizeof(line), f)) {
+		if (sscanf(line, "throttled_usec %" SCNu64, &us) == 1)
+			break;
+	}
+	(void)fclose(f);
+	return us;
+}
+
+void sys_throttle(struct sys_throttle *ret_throttle)
+{
+	long cpus = sysconf(_SC_NPROCESSORS_CONF);
+	char line[64];
+
+	*ret_throttle = (struct sys_throttle){ .quota_us = quota_us() };
+	for (long i = 0; i < cpus; i++) {
+		if (!sys_read_line(line, sizeof(line), "/sys/devices/system/cpu/cpu%ld/thermal_throttle/"
+				   "core_throttle_count", i))
+			return;         /* what the first CPU lacks all lack */
+		ret_throttle->hot_nr += strtoull(line, NULL, 10);
+	}
 }
 
 unsigned sys_iowq_threads(void)
@@ -189,6 +236,40 @@ unsigned sys_iowq_threads(void)
 	}
 	(void)closedir(d);
 	return n;
+}
+
+static uint64_t thread_switches(int tid)
+{
+	char path[64], line[128];
+	uint64_t sum = 0, n;
+	FILE *f;
+
+	snprintf(path, sizeof(path), "/proc/self/task/%d/status", tid);
+	f = fopen(path, "re");
+	if (!f)
+		return 0;
+	while (fgets(line, sizeof(line), f)) {
+		if (sscanf(line, "voluntary_ctxt_switches: %" SCNu64, &n) == 1 ||
+		    sscanf(line, "nonvoluntary_ctxt_switches: %" SCNu64, &n) == 1)
+			sum += n;
+	}
+	(void)fclose(f);
+	return sum;
+}
+
+bool sys_thread_usage(int tid, struct sys_thread_usage *ret_usage)
+{
+	uint64_t usr, sys, tick_us = 1000000 / (uint64_t)sysconf(_SC_CLK_TCK);
+	char line[1024];
+	const char *rest;
+
+	if (!sys_read_line(line, sizeof(line), "/proc/self/task/%d/stat", tid))
+		return false;
+	rest = strrchr(line, ')'); /* the name may hold anything */
+	if (!rest || sscanf(rest + 1, " %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %" SCNu64 " %" SCNu64, &usr, &sys) != 2)
+		return false;
+	*ret_usage = (struct sys_thread_usage){ usr * tick_us, sys * tick_us, thread_switches(tid) };
+	return true;
 }
 
 void sys_cpu_model(char *buf, size_t buf_bytes)

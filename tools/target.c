@@ -23,6 +23,7 @@
 #include <sys/sysmacros.h>
 #include <unistd.h>
 
+#include "clock.h"
 #include "rng.h"
 #include "sys.h"
 
@@ -171,7 +172,7 @@ void target_describe(const struct target *t, char *buf, size_t buf_bytes)
 		 queue, size_text(all, t->bytes), size_text(region, t->len), t->off, t->has_holes ? ", has holes" : "");
 }
 
-void target_warn(const struct target *t, const struct bench_opts *o, FILE *err)
+static void warn_of(const struct target *t, const struct bench_opts *o, FILE *err)
 {
 	if (strcmp(t->fs, "tmpfs") == 0)
 		fputs("warning: on tmpfs each read of a ring goes to a kernel worker thread (io-wq): that is measured, "
@@ -183,6 +184,12 @@ void target_warn(const struct target *t, const struct bench_opts *o, FILE *err)
 		fputs("warning: the file has holes; reading a hole touches no storage\n", err);
 	if (t->rotational && o->direct && t->is_block)
 		fputs("note: the device calls itself rotational\n", err);
+}
+
+void targets_warn(const struct targets *ts, const struct bench_opts *o, FILE *err)
+{
+	for (unsigned i = 0; i < ts->nr; i++)
+		warn_of(&ts->t[i], o, err);
 }
 
 /* --- safety --- */
@@ -207,21 +214,34 @@ static int check_may_write(const char *path, const struct stat *st, const struct
 	return S_ISBLK(st->st_mode) ? refuse_held(path, st, err) : 0;
 }
 
-static int open_existing(struct target *t, const struct bench_opts *o, FILE *err)
+/* A path with a colon that was not escaped is a list of two to us. */
+static const char *hint_absent(const struct bench_opts *o, int code)
+{
+	struct stat st;
+
+	if (code != ENOENT)
+		return "";
+	if (o->targets_nr > 1 && stat(o->filename, &st) == 0)
+		return "; in a name that holds a colon, write it as \\:";
+	return "; --create --size=SIZE makes it";
+}
+
+static int open_existing(struct target *t, const char *path, const struct bench_opts *o, FILE *err)
 {
 	struct stat st;
 	int rc;
 
-	if (stat(o->filename, &st))
-		return refuse(err, -errno, "%s: %s%s", o->filename, strerror(errno),
-			      errno == ENOENT ? "; --create --size=SIZE makes it" : "");
+	if (stat(path, &st)) {
+		rc = -errno;
+		return refuse(err, rc, "%s: %s%s", path, strerror(-rc), hint_absent(o, -rc));
+	}
 	if (!S_ISREG(st.st_mode) && !S_ISBLK(st.st_mode))
-		return refuse(err, -EINVAL, "%s is %s: a regular file or a block device is needed", o->filename,
+		return refuse(err, -EINVAL, "%s is %s: a regular file or a block device is needed", path,
 			      S_ISDIR(st.st_mode) ? "a folder (with --create a file is made in it)" : "neither");
-	rc = check_may_write(o->filename, &st, o, err);
+	rc = check_may_write(path, &st, o, err);
 	if (rc)
 		return rc;
-	t->path = o->filename;
+	t->path = path;
 	t->open_flags = (o->writes ? O_RDWR : O_RDONLY) | (o->direct ? O_DIRECT : 0) | O_CLOEXEC;
 	t->fd = open(t->path, t->open_flags | (S_ISBLK(st.st_mode) && o->writes ? O_EXCL : 0));
 	if (t->fd < 0 && errno == EBUSY)
@@ -235,19 +255,19 @@ static int open_existing(struct target *t, const struct bench_opts *o, FILE *err
 
 /* --- making a file --- */
 
-static int open_made(struct target *t, const struct bench_opts *o, FILE *err)
+static int open_made(struct target *t, const char *path, const struct bench_opts *o, FILE *err)
 {
 	int flags = O_RDWR | (o->direct ? O_DIRECT : 0) | O_CLOEXEC;
 	struct stat st;
-	bool in_dir = stat(o->filename, &st) == 0 && S_ISDIR(st.st_mode);
+	bool in_dir = stat(path, &st) == 0 && S_ISDIR(st.st_mode);
 
 	if (in_dir)
-		snprintf(t->made_path, sizeof(t->made_path), "%.4000s/martlet-bench.%d", o->filename, (int)getpid());
+		snprintf(t->made_path, sizeof(t->made_path), "%.4000s/martlet-bench.%d.%u", path, (int)getpid(), t->idx);
 	else
-		snprintf(t->made_path, sizeof(t->made_path), "%.4090s", o->filename);
+		snprintf(t->made_path, sizeof(t->made_path), "%.4090s", path);
 	t->path = t->made_path;
 	t->open_flags = flags;
-	t->fd = in_dir && !o->keep ? open(o->filename, flags | O_TMPFILE, 0600) : -1;
+	t->fd = in_dir && !o->keep ? open(path, flags | O_TMPFILE, 0600) : -1;
 	if (t->fd >= 0)
 		return 0;
 	t->fd = open(t->made_path, flags | O_CREAT | O_EXCL, 0600);
@@ -289,9 +309,15 @@ static int fill_file(struct target *t, uint64_t bytes, uint64_t seed, const atom
 	return fsync(t->fd) ? -errno : 0;
 }
 
+/* --size is that of all targets together, as in fio. */
+static uint64_t size_of_each(const struct bench_opts *o)
+{
+	return o->size / o->targets_nr;
+}
+
 static int lay_out(struct target *t, const struct bench_opts *o, const atomic_int *stop, FILE *err)
 {
-	uint64_t bytes = align_up(o->size, 4096);
+	uint64_t bytes = align_up(size_of_each(o), 4096);
 	char *buf, size[32];
 	int rc;
 
@@ -302,7 +328,7 @@ static int lay_out(struct target *t, const struct bench_opts *o, const atomic_in
 	if (buf == MAP_FAILED)
 		return refuse(err, -ENOMEM, "no memory for 1 MiB");
 	fprintf(err, "making %s: %s of random data\n", t->path, size_text(size, bytes));
-	rc = fill_file(t, bytes, o->seed, stop, buf);
+	rc = fill_file(t, bytes, o->seed + t->idx, stop, buf);
 	munmap(buf, FILL_BYTES);
 	if (rc && rc != -EINTR)
 		return refuse(err, rc, "%s: filling it: %s", t->path, strerror(-rc));
@@ -329,7 +355,7 @@ static int check_direct(const struct target *t, const struct bench_opts *o, FILE
 
 static int settle_region(struct target *t, const struct bench_opts *o, FILE *err)
 {
-	uint64_t want = o->size_percent ? t->bytes / 100 * o->size_percent : o->size;
+	uint64_t want = o->size_percent ? t->bytes / 100 * o->size_percent : size_of_each(o);
 
 	if (t->bytes == 0)
 		return refuse(err, -EINVAL, "%s is empty", t->path);
@@ -345,53 +371,105 @@ static int settle_region(struct target *t, const struct bench_opts *o, FILE *err
 		t->len = want;
 	t->len -= t->len % o->bs;
 	if (t->len / o->bs < o->numjobs)
-		return refuse(err, -EINVAL, "the region has %" PRIu64 " blocks of --bs=%" PRIu64 ", fewer than --numjobs=%u",
-			      t->len / o->bs, o->bs, o->numjobs);
+		return refuse(err, -EINVAL, "the region of %s has %" PRIu64 " blocks of --bs=%" PRIu64 ", fewer than --numjobs=%u",
+			      t->path, t->len / o->bs, o->bs, o->numjobs);
 	if (o->verify && t->len / o->bs < 2ull * o->iodepth * o->numjobs)
 		return refuse(err, -EINVAL, "--verify keeps two I/Os off one block, which needs a region of twice the "
 			      "depth: %llu blocks, not %" PRIu64, 2ull * o->iodepth * o->numjobs, t->len / o->bs);
 	return o->direct ? check_direct(t, o, err) : 0;
 }
 
-int target_open(struct target *t, const struct bench_opts *o, const atomic_int *stop, FILE *err)
+static int open_one(struct target *t, unsigned idx, const struct bench_opts *o, const atomic_int *stop, FILE *err)
 {
+	const char *path = opts_target(o, idx);
 	int rc;
 
-	memset(t, 0, sizeof(*t));
+	t->idx = idx;
 	t->fd = -1;
-	rc = o->create ? open_made(t, o, err) : open_existing(t, o, err);
+	rc = o->create ? open_made(t, path, o, err) : open_existing(t, path, o, err);
 	if (rc == 0 && o->create)
 		rc = lay_out(t, o, stop, err);
 	if (rc == 0)
 		rc = learn(t, err);
 	if (rc == 0)
 		rc = settle_region(t, o, err);
-	if (rc && t->fd >= 0) {
-		if (o->create && o->keep)
-			(void)unlink(t->made_path); /* half made, so not worth keeping */
-		target_close(t);
-	}
 	return rc;
 }
 
-void target_close(struct target *t)
+/* Two I/Os on one block at once, and a device that is held by ourselves: neither is meant. */
+static int check_distinct(const struct targets *ts, const struct target *t, FILE *err)
 {
-	if (t->fd >= 0)
-		(void)close(t->fd); /* what was written has been synced or does not matter */
-	t->fd = -1;
+	struct stat st, other;
+
+	if (fstat(t->fd, &st))
+		return refuse(err, -errno, "%s: %s", t->path, strerror(errno));
+	for (unsigned i = 0; i < t->idx; i++) {
+		const struct target *o = &ts->t[i];
+
+		if (fstat(o->fd, &other))
+			return refuse(err, -errno, "%s: %s", o->path, strerror(errno));
+		if (t->is_block ? o->is_block && st.st_rdev == other.st_rdev :
+				  st.st_dev == other.st_dev && st.st_ino == other.st_ino)
+			return refuse(err, -EINVAL, "%s and %s are one target", o->path, t->path);
+	}
+	return 0;
 }
 
-int target_reopen(const struct target *t)
+int targets_open(struct targets *ts, const struct bench_opts *o, const atomic_int *stop, FILE *err)
 {
+	int rc = 0;
+
+	*ts = (struct targets){ .t = calloc(o->targets_nr, sizeof(*ts->t)) };
+	if (!ts->t)
+		return refuse(err, -ENOMEM, "no memory for %u targets", o->targets_nr);
+	for (unsigned i = 0; i < o->targets_nr && rc == 0; i++) {
+		ts->nr++;
+		rc = open_one(&ts->t[i], i, o, stop, err);
+		if (rc == 0)
+			rc = check_distinct(ts, &ts->t[i], err);
+		ts->len += ts->t[i].len;
+	}
+	if (rc == 0)
+		return 0;
+	for (unsigned i = 0; i < ts->nr; i++) {
+		if (o->keep && ts->t[i].fd >= 0)
+			(void)unlink(ts->t[i].made_path); /* half made, so not worth keeping */
+	}
+	targets_close(ts);
+	return rc;
+}
+
+void targets_note_disks(struct targets *ts)
+{
+	for (unsigned i = 0; i < ts->nr; i++) {
+		struct target *t = &ts->t[i];
+
+		t->disk_known = sys_disk_stat(t->major, t->minor, &t->disk_begin);
+		t->disk_begin_ns = clock_ns();
+	}
+}
+
+void targets_close(struct targets *ts)
+{
+	for (unsigned i = 0; i < ts->nr; i++) {
+		if (ts->t[i].fd >= 0)
+			(void)close(ts->t[i].fd); /* what was written has been synced or does not matter */
+	}
+	free(ts->t);
+	*ts = (struct targets){ 0 };
+}
+
+int target_reopen(const struct target *t, const struct bench_opts *o)
+{
+	int flags = (t->open_flags & ~O_DIRECT) | (o->direct ? O_DIRECT : 0), fd;
 	char link[64];
-	int fd;
 
 	snprintf(link, sizeof(link), "/proc/self/fd/%d", t->fd);
-	fd = open(link, t->open_flags);
+	fd = open(link, flags);
 	return fd < 0 ? -errno : fd;
 }
 
-int target_pre_read(const struct target *t, const atomic_int *stop)
+static int pre_read(const struct target *t, const atomic_int *stop)
 {
 	char *buf = malloc(FILL_BYTES);
 	int rc = 0;
@@ -412,5 +490,14 @@ int target_pre_read(const struct target *t, const atomic_int *stop)
 			rc = -EINTR;
 	}
 	free(buf);
+	return rc;
+}
+
+int targets_pre_read(const struct targets *ts, const atomic_int *stop)
+{
+	int rc = 0;
+
+	for (unsigned i = 0; i < ts->nr && rc == 0; i++)
+		rc = pre_read(&ts->t[i], stop);
 	return rc;
 }

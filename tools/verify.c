@@ -102,10 +102,11 @@ static void fill_pattern(const struct verify *v, void *buf)
 		at[i] = v->pattern[i % v->pattern_nr];
 }
 
-void verify_fill(const struct verify *v, void *buf, uint64_t offset, uint32_t gen)
+void verify_fill(const struct verify *v, void *buf, const struct verify_place *at)
 {
 	struct verify_header h = {
-		.magic = VERIFY_MAGIC, .offset = offset, .run_id = v->run_id, .bytes = v->bs, .gen = gen,
+		.magic = VERIFY_MAGIC, .offset = at->offset, .run_id = v->run_id, .bytes = v->bs, .gen = at->gen,
+		.target = at->target,
 	};
 
 	if (v->kind == VERIFY_PATTERN) {
@@ -120,13 +121,14 @@ void verify_fill(const struct verify *v, void *buf, uint64_t offset, uint32_t ge
 /* --- judgement --- */
 
 /* Count a bad block; true: it may be described, and the caller unlocks. */
-static bool begin_telling(struct verify *v, uint64_t offset)
+static bool begin_telling(struct verify *v, const struct verify_place *at)
 {
 	/* relaxed: counters */
 	if (atomic_fetch_add_explicit(&v->bad, 1, memory_order_relaxed) >= VERIFY_TOLD_MAX)
 		return false;
 	(void)pthread_mutex_lock(&v->tell);
-	fprintf(v->err, "verify: bad block at offset %" PRIu64 " (%" PRIu32 " bytes): ", offset, v->bs);
+	fprintf(v->err, "verify: bad block%s%s at offset %" PRIu64 " (%" PRIu32 " bytes): ", at->path ? " of " : "",
+		at->path ? at->path : "", at->offset, v->bs);
 	return true;
 }
 
@@ -149,7 +151,7 @@ static void tell_first_difference(struct verify *v, const void *got, const void 
 	}
 }
 
-static bool check_pattern(struct verify *v, const void *buf, uint64_t offset)
+static bool check_pattern(struct verify *v, const void *buf, const struct verify_place *at)
 {
 	void *want = malloc(v->bs);
 	bool good;
@@ -158,8 +160,8 @@ static bool check_pattern(struct verify *v, const void *buf, uint64_t offset)
 		abort();        /* a check that cannot be made must not look like one that passed */
 	fill_pattern(v, want);
 	good = memcmp(buf, want, v->bs) == 0;
-	if (!good && begin_telling(v, offset)) {
-		tell_first_difference(v, buf, want, offset);
+	if (!good && begin_telling(v, at)) {
+		tell_first_difference(v, buf, want, at->offset);
 		end_telling(v);
 	}
 	free(want);
@@ -179,39 +181,44 @@ static void tell_bad_crc(struct verify *v, const void *buf, const struct verify_
 	free(want);
 }
 
-static bool tell_bad_header(struct verify *v, const struct verify_header *h, const struct verify_expect *want)
+static bool tell_bad_header(struct verify *v, const struct verify_header *h, const struct verify_place *want)
 {
-	if (!begin_telling(v, want->offset))
+	if (!begin_telling(v, want))
 		return false;
 	if (h->magic != VERIFY_MAGIC)
 		fprintf(v->err, "no block of martlet bench: expected magic 0x%016" PRIx64 ", got 0x%016" PRIx64,
 			VERIFY_MAGIC, h->magic);
 	else if (h->bytes != v->bs)
 		fprintf(v->err, "written with --bs=%" PRIu32 ", read with --bs=%" PRIu32, h->bytes, v->bs);
-	else
+	else if (h->offset != want->offset)
 		fprintf(v->err, "it holds the block of offset %" PRIu64, h->offset);
+	else
+		fprintf(v->err, "it holds this offset's block of target %" PRIu32 ", not of %" PRIu32, h->target,
+			want->target);
 	end_telling(v);
 	return false;
 }
 
-static bool check_crc32c(struct verify *v, const void *buf, const struct verify_expect *want)
+static bool check_crc32c(struct verify *v, const void *buf, const struct verify_place *want)
 {
 	struct verify_header h;
 	uint32_t crc;
 
 	memcpy(&h, buf, sizeof(h));
-	if (h.magic != VERIFY_MAGIC || h.bytes != v->bs || h.offset != want->offset)
+	/* another run may have had its targets in another order */
+	if (h.magic != VERIFY_MAGIC || h.bytes != v->bs || h.offset != want->offset ||
+	    (h.run_id == v->run_id && h.target != want->target))
 		return tell_bad_header(v, &h, want);
 	crc = block_crc(buf, v->bs);
 	if (crc != h.crc) {
-		if (begin_telling(v, want->offset)) {
+		if (begin_telling(v, want)) {
 			tell_bad_crc(v, buf, &h, crc);
 			end_telling(v);
 		}
 		return false;
 	}
 	if (want->gen && (h.run_id != v->run_id || h.gen != want->gen)) {
-		if (begin_telling(v, want->offset)) {
+		if (begin_telling(v, want)) {
 			fprintf(v->err, "a write was lost: expected generation %" PRIu32 " of this run, got %" PRIu32
 				" of %s", want->gen, h.gen, h.run_id == v->run_id ? "this run" : "another run");
 			end_telling(v);
@@ -221,10 +228,10 @@ static bool check_crc32c(struct verify *v, const void *buf, const struct verify_
 	return true;
 }
 
-bool verify_check(struct verify *v, const void *buf, const struct verify_expect *want)
+bool verify_check(struct verify *v, const void *buf, const struct verify_place *want)
 {
 	atomic_fetch_add_explicit(&v->checked, 1, memory_order_relaxed); /* relaxed: a counter */
 	if (v->kind == VERIFY_PATTERN)
-		return check_pattern(v, buf, want->offset);
+		return check_pattern(v, buf, want);
 	return check_crc32c(v, buf, want);
 }

@@ -27,7 +27,7 @@ struct verify_header {
 	uint64_t magic, offset, run_id;
 	uint32_t bytes, gen;
 	uint32_t crc;           /* of the block with this field 0 */
-	uint32_t zero;
+	uint32_t target;        /* number of the target in the run that wrote it */
 };
 
 struct verify {
@@ -43,10 +43,12 @@ struct verify {
 	pthread_mutex_t tell;
 };
 
-/* What the caller knows of a block that it read. */
-struct verify_expect {
+/* Where a block belongs, and what the caller knows of it. */
+struct verify_place {
 	uint64_t offset;
-	uint32_t gen;           /* 0: written by whatever run, so only the block itself can be judged */
+	uint32_t gen;           /* a block that was read, 0: written by whatever run, so only itself can be judged */
+	uint32_t target;
+	const char *path;       /* named in what is told; NULL: there is one target only */
 };
 
 /**
@@ -66,8 +68,8 @@ void verify_unlock_written(struct verify *v, uint64_t block, uint32_t gen);
 /* Generation of a block, without the mark. */
 uint32_t verify_gen(const struct verify *v, uint64_t block);
 
-/* Fill [bs] with the block of this offset and generation. */
-void verify_fill(const struct verify *v, void *buf, uint64_t offset, uint32_t gen);
+/* Fill [bs] with the block of this place. */
+void verify_fill(const struct verify *v, void *buf, const struct verify_place *at);
 
 /**
  * Judge a block.
@@ -76,6 +78,6 @@ void verify_fill(const struct verify *v, void *buf, uint64_t offset, uint32_t ge
  * @param buf  [bs] as read
  * @return true: as expected; false: counted, and told on err
  */
-bool verify_check(struct verify *v, const void *buf, const struct verify_expect *want);
+bool verify_check(struct verify *v, const void *buf, const struct verify_place *want);
 
 #endif

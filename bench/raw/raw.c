@@ -109,9 +109,9 @@ static void stage(struct raw_job *w, struct slot *s)
 	if (!sqe)
 		abort();        /* as many entries as slots, and each slot has one I/O: cannot be full */
 	if (s->is_write)
-		io_uring_prep_write(sqe, w->job->fd, s->buf, s->len, s->off);
+		io_uring_prep_write(sqe, slot_fd(s), s->buf, s->len, s->off);
 	else
-		io_uring_prep_read(sqe, w->job->fd, s->buf, s->len, s->off);
+		io_uring_prep_read(sqe, slot_fd(s), s->buf, s->len, s->off);
 	io_uring_sqe_set_data(sqe, s);
 	w->staged++;
 	slot_staged(s);

@@ -177,7 +177,7 @@ struct mrt_ring_report {
  */
 MRT_API int mrt_runtime_ring_report(const struct mrt_runtime *rt, struct mrt_ring_report *ret_report);
 
-#define MRT_VERSION "0.1.0" /* of these headers */
+#define MRT_VERSION "0.2.0" /* of these headers */
 
 /* Version of the library, "MAJOR.MINOR.PATCH". @thread any */
 MRT_API const char *mrt_version(void);

@@ -162,6 +162,21 @@ static void tear_down(void)
 	ck_assert_int_eq(system(line), 0);
 }
 
+static void flip_byte(const char *name, off_t offset)
+{
+	char path[700];
+	unsigned char c;
+	int fd;
+
+	snprintf(path, sizeof(path), "%s/%s", folder, name);
+	fd = open(path, O_RDWR | O_CLOEXEC);
+	ck_assert_int_ge(fd, 0);
+	ck_assert_int_eq(pread(fd, &c, 1, offset), 1);
+	c ^= 1;
+	ck_assert_int_eq(pwrite(fd, &c, 1, offset), 1);
+	close(fd);
+}
+
 /* --- results --- */
 
 START_TEST(json_has_fio_s_fields_and_they_agree)
@@ -256,6 +271,102 @@ START_TEST(a_comparison_gives_ratios_of_neighbours)
 }
 END_TEST
 
+START_TEST(several_targets_are_served_in_turn)
+{
+	ck_assert_int_eq(run("bench --filename=a:b:c\\\\:d --create --size=6m --rw=randrw --numjobs=2 --number_ios=3000 "
+			     "--engine=%s --output-format=json", engines[_i]), 0);
+	parse_json();
+	ck_assert_uint_eq(json_object_array_length(at("martlet/targets")), 3);
+	ck_assert_str_eq(text("martlet/targets/2/path"), "c:d");
+	ck_assert_double_eq(num("martlet/targets/0/bytes"), 2 << 20);
+	ck_assert_uint_eq(json_object_array_length(at("jobs/0/martlet/targets")), 3);
+	for (unsigned i = 0; i < 3; i++) {
+		char reads[64], writes[64];
+
+		snprintf(reads, sizeof(reads), "jobs/0/martlet/targets/%u/read/total_ios", i);
+		snprintf(writes, sizeof(writes), "jobs/0/martlet/targets/%u/write/total_ios", i);
+		ck_assert_double_eq(num(reads) + num(writes), 2000);
+	}
+	ck_assert_uint_eq(files_left(), 0);
+}
+END_TEST
+
+START_TEST(a_pass_over_several_targets_writes_and_checks_each_block)
+{
+	const char *e = engines[_i];
+
+	ck_assert_int_eq(run("bench a:b --create --keep --size=4m --rw=write --numjobs=2 --verify=crc32c --engine=%s "
+			     "--output-format=json", e), 0);
+	parse_json();
+	ck_assert_double_eq(num("jobs/0/write/total_ios"), 1024);
+	ck_assert_double_eq(num("martlet/verify/blocks_checked"), 1024);
+	ck_assert_double_eq(num("jobs/1/martlet/targets/1/read/total_ios"), 512);
+	flip_byte("b", 700000);
+	ck_assert_int_eq(run("bench b:a --rw=read --verify=crc32c --engine=%s", e), 1);
+	ck_assert_msg(strstr(err, "bad block of b at offset 696320"), "%s", err);
+	ck_assert_ptr_nonnull(strstr(out, "1024 blocks checked, 1 bad"));
+}
+END_TEST
+
+START_TEST(each_worker_has_figures_of_its_own)
+{
+	double ios = 0;
+
+	ck_assert_int_eq(run("bench f --create --size=8m --numjobs=2 --iodepth=4 --runtime=0.3 --engine=%s "
+			     "--output-format=json", engines[_i]), 0);
+	parse_json();
+	ck_assert_uint_eq(json_object_array_length(at("jobs")), 1);
+	ck_assert_uint_eq(json_object_array_length(at("jobs/0/martlet/workers")), 2);
+	for (unsigned i = 0; i < 2; i++) {
+		char path[64];
+
+		snprintf(path, sizeof(path), "jobs/0/martlet/workers/%u", i);
+		ck_assert(json_object_get_boolean(json_object_object_get(at(path), "cpu_known")));
+		ck_assert_double_gt(json_object_get_double(json_object_object_get(at(path), "cpu_us_per_io")), 0);
+		ios += json_object_get_double(json_object_object_get(at(path), "read_ios"));
+	}
+	ck_assert_double_eq(ios, num("jobs/0/read/total_ios"));
+}
+END_TEST
+
+START_TEST(without_group_reporting_each_job_has_a_report)
+{
+	ck_assert_int_eq(run("bench f --create --size=8m --numjobs=2 --iodepth=3 --number_ios=500 --group_reporting=0 "
+			     "--engine=%s --output-format=json+", engines[_i]), 0);
+	parse_json();
+	ck_assert_uint_eq(json_object_array_length(at("jobs")), 2);
+	ck_assert_double_eq(num("jobs/0/read/total_ios") + num("jobs/1/read/total_ios"), 1000);
+	ck_assert_double_eq(num("jobs/1/martlet/job"), 1);
+	ck_assert_double_eq(num("jobs/1/read/lat_ns/N"), num("jobs/1/read/total_ios"));
+	ck_assert_double_gt(num("jobs/1/read/iops_mean"), 0);
+	ck_assert_int_eq(run("bench f --create --size=8m --numjobs=2 --number_ios=500 --group_reporting=0"), 0);
+	ck_assert_ptr_nonnull(strstr(out, "job 1:\nread: IOPS"));
+	ck_assert_ptr_nonnull(strstr(out, "all jobs:\nread: IOPS"));
+}
+END_TEST
+
+START_TEST(a_repeated_run_gives_medians_and_their_spread)
+{
+	double median, low, high;
+
+	ck_assert_int_eq(run("bench f --create --size=8m --repeat=3 --runtime=0.2 --engine=%s --output-format=json",
+			     engines[_i]), 0);
+	parse_json();
+	ck_assert_uint_eq(json_object_array_length(at("jobs")), 3);
+	ck_assert_str_eq(text("jobs/2/jobname"), "bench-3");
+	ck_assert_double_eq(num("martlet/repeat/runs"), 3);
+	median = num("martlet/repeat/iops/median");
+	low = num("martlet/repeat/iops/min");
+	high = num("martlet/repeat/iops/max");
+	ck_assert(low > 0 && low <= median && median <= high);
+	ck_assert_double_eq_tol(num("martlet/repeat/iops/spread_pct"), (high - low) / median * 100, 0.01);
+	ck_assert_double_eq_tol(median, num("jobs/0/read/iops") + num("jobs/1/read/iops") + num("jobs/2/read/iops") - low -
+				high, 0.01);
+	ck_assert(json_object_is_type(at("martlet/repeat/warnings"), json_type_array));
+	ck_assert_ptr_nonnull(strstr(err, "medians of 3 rounds"));
+}
+END_TEST
+
 START_TEST(a_table_for_people_is_the_default)
 {
 	ck_assert_int_eq(run("bench f --create --size=4m --runtime=0.2 --percentile_list=50:99.9"), 0);
@@ -264,6 +375,102 @@ START_TEST(a_table_for_people_is_the_default)
 	ck_assert_ptr_null(strstr(out, "p99.99 "));
 	ck_assert_ptr_nonnull(strstr(out, "enters per I/O"));
 	ck_assert_ptr_null(strchr(err, '\r'));
+}
+END_TEST
+
+START_TEST(a_plot_has_a_bar_for_each_engine)
+{
+	const char *bar;
+	unsigned n = 0;
+
+	ck_assert_int_eq(run("bench f --create --size=4m --compare=1 --runtime=0.1 --plot=p.svg"), 0);
+	slurp("p.svg", out);
+	for (bar = out; (bar = strstr(bar, "class=\"bar\"")); bar++)
+		n++;
+	ck_assert_uint_eq(n, ENGINES_NR);
+	ck_assert_ptr_nonnull(strstr(out, ">psync<"));
+	/* what stands in the way of a file is said before anything is measured */
+	ck_assert_int_eq(run("bench f --create --size=4m --runtime=0.1 --plot=nosuch/p.svg"), 2);
+	ck_assert_ptr_nonnull(strstr(err, "--plot=nosuch/p.svg: No such file"));
+}
+END_TEST
+
+static unsigned lines_in(const char *name)
+{
+	unsigned n = 0;
+
+	slurp(name, out);
+	for (const char *c = out; *c; c++)
+		n += *c == '\n';
+	return n;
+}
+
+START_TEST(logs_are_fio_s)
+{
+	double ios = 0, iops, bw;
+	unsigned ms, dir, bs;
+
+	ck_assert_int_eq(run("bench f --create --size=8m --numjobs=2 --iodepth=3 --number_ios=500 --engine=%s "
+			     "--write_lat_log=l --log_offset=1", engines[_i]), 0);
+	ck_assert_ptr_nonnull(strstr(out, "latency log: 1000 I/Os"));
+	ck_assert_uint_eq(lines_in("l_lat.1.log") + lines_in("l_lat.2.log"), 1000);
+	ck_assert_int_eq(sscanf(out, "%u, %lf, %u, %u, %*u, 0\n", &ms, &iops, &dir, &bs), 4);
+	ck_assert(ms < 10000 && iops > 0 && dir == 0 && bs == 4096);
+
+	ck_assert_int_eq(run("bench f --create --size=8m --numjobs=2 --runtime=0.45 --ramp_time=0.1 --engine=%s --eta=never "
+			     "--write_iops_log=r --write_bw_log=r --log_avg_msec=100 --output-format=json", engines[_i]), 0);
+	parse_json();
+	for (unsigned job = 1; job <= 2; job++) {
+		char name[32];
+
+		snprintf(name, sizeof(name), "r_iops.%u.log", job);
+		ck_assert_uint_ge(lines_in(name), 3);
+		for (char *at = out, *end; (end = strchr(at, '\n')); at = end + 1) {
+			static unsigned last;
+
+			ck_assert_int_eq(sscanf(at, "%u, %lf, %u, %u, 0\n", &ms, &iops, &dir, &bs), 4);
+			ios += iops * (ms - (at == out ? 0 : last)) / 1000;
+			last = ms;
+		}
+		snprintf(name, sizeof(name), "r_bw.%u.log", job);
+		ck_assert_uint_ge(lines_in(name), 3);
+		ck_assert_int_eq(sscanf(out, "%u, %lf,", &ms, &bw), 2);
+	}
+	/* the end is left out when less than half an interval remains */
+	ck_assert_double_ge(ios, num("jobs/0/read/total_ios") * 0.6);
+	ck_assert_double_le(ios, num("jobs/0/read/total_ios") * 1.02 + 100);
+}
+END_TEST
+
+START_TEST(results_are_merged_and_distributions_written)
+{
+	double n[2], max[2];
+
+	for (unsigned i = 0; i < 2; i++) {
+		ck_assert_int_eq(run("bench f --create --size=8m --number_ios=%u --engine=%s --output-format=json+ "
+				     "--output=%u.json --hdr_log=%u.hgrm", 2000 + 500 * i, engines[_i], i, i), 0);
+		slurp(i ? "1.json" : "0.json", out);
+		parse_json();
+		n[i] = num("jobs/0/read/lat_ns/N");
+		max[i] = num("jobs/0/read/lat_ns/max");
+	}
+	ck_assert_int_eq(run("bench --merge=serial 0.json 1.json --output-format=json+ --hdr_log=m.hgrm"), 0);
+	parse_json();
+	ck_assert_double_eq(n[0] + n[1], 4500);
+	ck_assert_double_eq(num("jobs/0/read/lat_ns/N"), 4500);
+	ck_assert_double_eq(num("jobs/0/read/total_ios"), 4500);
+	ck_assert_double_eq(num("jobs/0/read/lat_ns/max"), max[0] > max[1] ? max[0] : max[1]);
+	ck_assert_str_eq(text("martlet/merge/inputs/1/path"), "1.json");
+	ck_assert_double_eq(num("martlet/work/bs"), 4096);
+	slurp("m.hgrm", out);
+	ck_assert_ptr_nonnull(strstr(out, "1.000000000000       4500\n"));
+	slurp("0.hgrm", out);
+	ck_assert_ptr_nonnull(strstr(out, "1.000000000000       2000\n"));
+	ck_assert_int_eq(run("bench --merge 0.json 1.json"), 0);
+	ck_assert_ptr_nonnull(strstr(out, "0.json: 2000 I/Os"));
+	ck_assert_ptr_nonnull(strstr(out, "(n 4500)"));
+	ck_assert_int_eq(run("bench --merge 0.json m.hgrm"), 2);
+	ck_assert_ptr_nonnull(strstr(err, "m.hgrm"));
 }
 END_TEST
 
@@ -278,21 +485,6 @@ START_TEST(output_goes_to_a_file_if_asked)
 END_TEST
 
 /* --- data checks --- */
-
-static void flip_byte(const char *name, off_t offset)
-{
-	char path[700];
-	unsigned char c;
-	int fd;
-
-	snprintf(path, sizeof(path), "%s/%s", folder, name);
-	fd = open(path, O_RDWR | O_CLOEXEC);
-	ck_assert_int_ge(fd, 0);
-	ck_assert_int_eq(pread(fd, &c, 1, offset), 1);
-	c ^= 1;
-	ck_assert_int_eq(pwrite(fd, &c, 1, offset), 1);
-	close(fd);
-}
 
 START_TEST(what_is_written_is_read_back_and_one_flipped_bit_is_found)
 {
@@ -369,9 +561,24 @@ static const struct {
 	{ "f --create --size=1m --direct=1 --bs=1000", "length" },
 	{ "f --create --size=2k --bs=1m", "fewer" },
 	{ "f --create --size=64k --rw=randwrite --verify=crc32c", "twice the depth" },
+	{ "nosuch:other", "--create" },
 	{ "f --fsync=1", "fio has this option" },
 	{ "f --iodepth=zero", "--iodepth" },
 };
+
+START_TEST(one_file_under_two_names_is_refused)
+{
+	ck_assert_int_eq(run("bench f --create --keep --size=1m --number_ios=10"), 0);
+	ck_assert_int_eq(run("bench f:./f --number_ios=10"), 2);
+	ck_assert_msg(strstr(err, "one target"), "%s", err);
+	/* of several, the one that is missing is named, and nothing is measured */
+	ck_assert_int_eq(run("bench f:nosuch --number_ios=10"), 2);
+	ck_assert_msg(strstr(err, "nosuch: "), "%s", err);
+	/* each is checked for safety */
+	ck_assert_int_eq(run("bench f:g --rw=randwrite --number_ios=10"), 2);
+	ck_assert_msg(strstr(err, "--allow-write"), "%s", err);
+}
+END_TEST
 
 START_TEST(what_cannot_be_done_is_refused_in_a_sentence)
 {
@@ -528,12 +735,21 @@ int main(void)
 	tcase_add_loop_test(t, a_mix_keeps_its_share, 0, ENGINES_NR);
 	tcase_add_loop_test(t, an_open_loop_keeps_its_rate_and_reports_pacing_apart, 0, 2 * ENGINES_NR);
 	tcase_add_test(t, a_comparison_gives_ratios_of_neighbours);
+	tcase_add_loop_test(t, several_targets_are_served_in_turn, 0, ENGINES_NR);
+	tcase_add_loop_test(t, a_pass_over_several_targets_writes_and_checks_each_block, 0, ENGINES_NR);
+	tcase_add_loop_test(t, each_worker_has_figures_of_its_own, 0, ENGINES_NR);
+	tcase_add_loop_test(t, without_group_reporting_each_job_has_a_report, 0, ENGINES_NR);
+	tcase_add_loop_test(t, a_repeated_run_gives_medians_and_their_spread, 0, ENGINES_NR);
 	tcase_add_test(t, a_table_for_people_is_the_default);
+	tcase_add_test(t, a_plot_has_a_bar_for_each_engine);
+	tcase_add_loop_test(t, logs_are_fio_s, 0, ENGINES_NR);
+	tcase_add_loop_test(t, results_are_merged_and_distributions_written, 0, ENGINES_NR);
 	tcase_add_test(t, output_goes_to_a_file_if_asked);
 	tcase_add_loop_test(t, what_is_written_is_read_back_and_one_flipped_bit_is_found, 0, ENGINES_NR);
 	tcase_add_loop_test(t, a_checked_mix_of_two_jobs_finds_nothing_wrong, 0, ENGINES_NR);
 	tcase_add_loop_test(t, a_pattern_is_written_and_checked, 0, ENGINES_NR);
 	tcase_add_test(t, an_existing_file_is_not_overwritten_without_the_flag);
+	tcase_add_test(t, one_file_under_two_names_is_refused);
 	tcase_add_loop_test(t, what_cannot_be_done_is_refused_in_a_sentence, 0, NR(refused));
 	tcase_add_loop_test(t, ctrl_c_gives_the_result_so_far_and_leaves_nothing, 0, ENGINES_NR);
 	tcase_add_test(t, the_command_itself_answers);

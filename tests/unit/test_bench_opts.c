@@ -88,6 +88,19 @@ START_TEST(a_value_may_look_like_an_option)
 }
 END_TEST
 
+START_TEST(colons_separate_targets_and_a_backslash_keeps_one)
+{
+	ck_assert_int_eq(parse("a:/dev/b:c\\:d\\\\:e\\f --file_service_type=roundrobin"), 0);
+	ck_assert_uint_eq(o.targets_nr, 4);
+	ck_assert_str_eq(opts_target(&o, 0), "a");
+	ck_assert_str_eq(opts_target(&o, 1), "/dev/b");
+	ck_assert_str_eq(opts_target(&o, 2), "c:d\\");
+	ck_assert_str_eq(opts_target(&o, 3), "e\\f");
+	ck_assert_int_eq(parse("--filename=a:b"), 0);
+	ck_assert_uint_eq(o.targets_nr, 2);
+}
+END_TEST
+
 START_TEST(counts_end_a_run_instead_of_time)
 {
 	ck_assert_int_eq(parse("f --number_ios=100"), 0);
@@ -142,7 +155,10 @@ static const struct {
 	const char *line, *says;
 } bad[] = {
 	{ "", "say which file" },
-	{ "f g", "one target only" },
+	{ "f g", "name the targets once" },
+	{ "f::g", "an empty name" },
+	{ "f:", "an empty name" },
+	{ "f:g --file_service_type=random", "in turn" },
 	{ "f --fsync=1", "fio has this option" },
 	{ "f --rate_min=5", "fio has this option" },
 	{ "f --nosuch=1", "no such option" },
@@ -170,6 +186,17 @@ static const struct {
 	{ "f --verify_pattern=abc", "0x" },
 	{ "f --engine=libaio", "none of martlet, raw, psync" },
 	{ "f --compare=0", "--compare" },
+	{ "f --repeat=3 --compare", "already runs each engine 5 times" },
+	{ "f --repeat=3 --verify=crc32c", "two runs" },
+	{ "f --repeat=0", "--repeat" },
+	{ "f --compare --hdr_log=x", "one engine" },
+	{ "--merge", "which results" },
+	{ "--merge=a.json b.json", "neither parallel nor serial" },
+	{ "--merge a.json --iodepth=3", "runs nothing" },
+	{ "f --repeat=2 --write_iops_log=x", "one run" },
+	{ "f --compare --write_lat_log", "one run" },
+	{ "f --log_avg_msec=1", "from 10" },
+	{ "f --log_mem=1", "4k" },
 	{ "f --cpus_allowed=3-1", "no list of CPUs" },
 	{ "f --cpus_allowed=0,", "no list of CPUs" },
 	{ "f --output-format=terse", "--output_format" },
@@ -215,6 +242,7 @@ int main(void)
 	tcase_add_test(t, fio_spellings_are_understood);
 	tcase_add_test(t, a_bare_flag_does_not_swallow_the_next_word);
 	tcase_add_test(t, a_value_may_look_like_an_option);
+	tcase_add_test(t, colons_separate_targets_and_a_backslash_keeps_one);
 	tcase_add_test(t, counts_end_a_run_instead_of_time);
 	tcase_add_loop_test(t, sizes_are_read_exactly, 0, NR(sizes));
 	tcase_add_loop_test(t, times_are_read_exactly, 0, NR(times));
