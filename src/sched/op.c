@@ -2,7 +2,7 @@
 /*
  * Life of an op: begin, submit or wait, finish, deliver; and how it is cancelled.
  *
- *	IDLE/DONE --begin--> INFLIGHT --(completer: finish)--> on the task's done stack --(holder: deliver)--> DONE
+ *	IDLE/DONE --begin--> INFLIGHT --(completer: finish)--> [on the task's done stack] --(holder: deliver)--> DONE
  *
  * An op is in flight until it is delivered, and a task with ops in flight is not freed: that is the whole proof that
  * the kernel never writes into freed memory. Three things may hold a delivery up, each of them bounded by somebody who
@@ -177,7 +177,45 @@ void mrt__op_end_inline(struct mrt__op *op, int64_t res)
 	set_done(op, res);
 }
 
-/* ---- ring ops: submit, step, finish ---- */
+/* ---- finish ---- */
+
+/*
+ * Deliver at once, as the task's new holder, if that takes a worker no lock that its caller may hold, and no system call:
+ * whatever comes after the task has returned may (it is given back).
+ */
+static bool hand_over(struct mrt_task *t, struct mrt__op *op)
+{
+	if (mrt__unlikely(t->flags & MRT__TASKF_RETURNED))
+		(void)mrt__task_push(t, op); /* held, by us */
+	else
+		mrt__op_deliver(t, op);
+	/* it may wait for more: then nobody need run it */
+	if (!mrt__task_is_runnable(t) && mrt__task_let_go(t))
+		return false;
+	mrt__sched_enqueue(t);
+	return true;
+}
+
+/* @return true: the task was made runnable */
+static bool finish(struct mrt__worker *w, struct mrt__op *op, int64_t raw)
+{
+	struct mrt_task *t = op->task;
+
+	op->raw = raw;
+	if (mrt__likely(w && w->sched == t->sched))
+		return mrt__task_hold_or_push(t, op) == MRT__CLAIM_HELD && hand_over(t, op);
+	if (mrt__task_push(t, op) == MRT__CLAIM_PUSHED)
+		return false;
+	mrt__sched_enqueue(t);
+	return true;
+}
+
+void mrt__op_finish(struct mrt__op *op, int64_t raw)
+{
+	(void)finish(mrt__worker_self, op, raw); /* for those who count */
+}
+
+/* ---- ring ops: submit, step ---- */
 
 static void enqueue_unstaged(struct mrt__worker *w, struct mrt__op *op)
 {
@@ -331,17 +369,7 @@ bool mrt__op_step(struct mrt__worker *w, struct mrt__op *op, int32_t res)
 		raw = op->raw;
 	}
 	op->rflags |= MRT__OPR_TERMINAL;
-	mrt__op_finish(op, raw);
-	return true;
-}
-
-void mrt__op_finish(struct mrt__op *op, int64_t raw)
-{
-	struct mrt_task *t = op->task;
-
-	op->raw = raw;
-	if (mrt__task_push_done(t, op))
-		mrt__sched_enqueue(t);
+	return finish(w, op, raw);
 }
 
 /* ---- deliver ---- */
@@ -498,7 +526,8 @@ void mrt__op_cancel_on_owner(struct mrt__worker *w, struct mrt__op *op)
 	mrt__ring_cancel(w->ring, op);
 }
 
-/* Nobody else completes it: through the done stack all the same, so that whoever walks the list is not surprised. */
+/* Nobody else completes it: as if somebody else had: the task is held, so it goes through the done
+ * stack, and whoever walks the list is not surprised. */
 static void finish_undone(struct mrt__op *op)
 {
 	op->rflags |= MRT__OPR_UNDONE;

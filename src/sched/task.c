@@ -2,10 +2,10 @@
 /*
  * Tasks: spawn, run, wait, end.
  *
- * mrt__task_run() is the heart. The worker has dequeued a SCHEDULED task and becomes its holder by taking the task word
- * (done stack and requests) in one exchange; it delivers what finished, polls if the await is satisfied, and lets go
- * with one compare-exchange. So a task that waits for one read costs three atomic read-modify-writes a read: the
- * completer's push, the take, the release.
+ * mrt__task_run() is the heart. The worker has dequeued a task, and is its holder by that; it delivers what else was
+ * finished or asked meanwhile, polls if the await is satisfied, and lets go with one compare-exchange. A completer that
+ * finds the task idle becomes its holder with one, delivers, and enqueues it. So an op costs its task two atomic
+ * read-modify-writes, and a yield none.
  *
  * End of a task, in order: its poll function returned (RETURNED); ops still in flight are cancelled; each is delivered;
  * then the result is published (ENDED), the joiner is told, the scope is told, and the runtime's reference goes. The
@@ -39,7 +39,14 @@ _Static_assert(MRT_POLL_PENDING == 0 && MRT_POLL_READY == 1, "ABI");
 
 /* ---- awaits ---- */
 
-static void collect(struct mrt_task *t);
+static void take_news(struct mrt_task *t);
+
+/* The holder collects what has come: delivers ops, carries out an abort. */
+static inline void collect(struct mrt_task *t)
+{
+	if (mrt__unlikely(mrt__task_has_news(t)))
+		take_news(t);
+}
 
 /* The task suspends until `nr` deliveries have come; 0: a yield. */
 static bool suspend(struct mrt_task *t, int32_t offset, uint32_t nr)
@@ -83,8 +90,7 @@ bool mrt_task_await(struct mrt_task *t, struct mrt_op *pub, int32_t offset)
 
 	if (op->state != MRT__OP_DONE) {
 		check_awaitable(t, op);
-		if (mrt__task_has_news(t))
-			collect(t);
+		collect(t);
 		if (mrt__likely(op->state != MRT__OP_DONE)) {
 			op->hflags |= MRT__OPH_AWAITED;
 			return suspend(t, offset, 1);
@@ -97,8 +103,7 @@ bool mrt_task_await_any(struct mrt_task *t, struct mrt_op *const *ops, size_t op
 {
 	size_t i, done = ops_nr, inflight = 0;
 
-	if (mrt__task_has_news(t))
-		collect(t);
+	collect(t);
 	for (i = 0; i < ops_nr; i++) {
 		struct mrt__op *op = ops[i] ? mrt__op_of(ops[i]) : NULL;
 
@@ -132,8 +137,7 @@ bool mrt_task_await_all(struct mrt_task *t, struct mrt_op *const *ops, size_t op
 	uint32_t inflight = 0;
 	size_t i;
 
-	if (mrt__task_has_news(t))
-		collect(t);
+	collect(t);
 	for (i = 0; i < ops_nr; i++) {
 		struct mrt__op *op = ops[i] ? mrt__op_of(ops[i]) : NULL;
 
@@ -213,9 +217,9 @@ static struct mrt__op *reverse(struct mrt__op *op)
 	return list;
 }
 
-static void take_news(struct mrt_task *t)
+static void take_once(struct mrt_task *t)
 {
-	uint64_t old = mrt__task_take(t, t->flags & MRT__TASKF_ABORTED);
+	uint64_t old = mrt__task_take(t);
 	struct mrt__op *op = (struct mrt__op *)(uintptr_t)(old & MRT__WORD_PTR), *next;
 
 	if (op && op->done_next)
@@ -224,18 +228,16 @@ static void take_news(struct mrt_task *t)
 		next = op->done_next;
 		mrt__op_deliver(t, op);
 	}
-	if (mrt__unlikely(old & MRT__WORD_ABORT) && !(t->flags & MRT__TASKF_ABORTED)) {
+	if (mrt__unlikely(old & MRT__WORD_ABORT)) {
 		t->flags |= MRT__TASKF_ABORTED;
-		mrt__task_keep_aborted(t);
 		abort_ops(t, false);
 	}
 }
 
-/* The holder collects what has come: delivers ops, carries out an abort. */
-static void collect(struct mrt_task *t)
+static __attribute__((noinline)) void take_news(struct mrt_task *t)
 {
 	do
-		take_news(t);
+		take_once(t);
 	while (mrt__task_has_news(t));
 }
 
@@ -251,7 +253,7 @@ static void end_task(struct mrt__worker *w, struct mrt_task *t)
 	if (t->flags & MRT__TASKF_TRAILER)
 		mrt__task_trailer(t)->on_end(t);
 	/* [TASK.word.end] publishes the result; pairs with mrt_task_is_finished(). An abort that comes meanwhile finds
-	 * RUNNING and sets its bit for nothing. */
+	 * HELD and sets its bit for nothing. */
 	atomic_store_explicit(&t->word, end, memory_order_release);
 	wake_joiner(t);
 	mrt__task_unref(t);
@@ -262,12 +264,6 @@ static void end_task(struct mrt__worker *w, struct mrt_task *t)
 static bool has_ended(const struct mrt_task *t)
 {
 	return t->flags & MRT__TASKF_RETURNED && !t->ops;
-}
-
-/* Is there anything for the worker to do with the task now? */
-static bool is_runnable(const struct mrt_task *t)
-{
-	return t->flags & MRT__TASKF_RETURNED ? !t->ops : t->await_nr == 0;
 }
 
 static enum mrt_poll call_poll(struct mrt__worker *w, struct mrt_task *t)
@@ -336,33 +332,24 @@ void mrt__task_run(struct mrt__worker *w, struct mrt_task *t)
 
 	w->task = t;
 	collect(t);
-	if (mrt__likely(is_runnable(t)) && !(t->flags & MRT__TASKF_RETURNED))
+	if (mrt__likely(mrt__task_is_runnable(t)) && !(t->flags & MRT__TASKF_RETURNED))
 		yields = poll_task(w, t);
 	if (has_ended(t)) {
 		end_task(w, t);
 		return;
 	}
-	if (yields) {
-		w->task = NULL;
-		mrt__task_requeue(t);
-		mrt__worker_push_yielded(w, t);
-		return;
-	}
-	while (!mrt__task_try_idle(t, t->flags & MRT__TASKF_ABORTED)) {
+	while (!yields && !mrt__task_let_go(t)) {
 		collect(t);
 		if (has_ended(t)) {
 			end_task(w, t);
 			return;
 		}
-		if (!is_runnable(t))
-			continue;
 		/* something came while it ran: behind those that wait already */
-		w->task = NULL;
-		mrt__task_requeue(t);
-		mrt__worker_push_yielded(w, t);
-		return;
+		yields = mrt__task_is_runnable(t);
 	}
 	w->task = NULL;
+	if (yields)
+		mrt__worker_push_yielded(w, t);
 }
 
 /* ---- spawn ---- */
@@ -487,9 +474,9 @@ static void init_task(struct mrt_task *t, struct mrt__sched *s, struct mrt__work
 	t->name = opts->name;
 	if (sp->on_end)
 		mrt__task_trailer(t)->on_end = sp->on_end;
-	/* [TASK.word.spawn] from here on it can be aborted; SCHEDULED is ours, so nobody else enqueues it; pairs with
+	/* [TASK.word.spawn] from here on it can be aborted; it is ours, so nobody else enqueues it; pairs with
 	 * [TASK.word.ask] and [TASK.word.take]. What queues it publishes it as well */
-	atomic_store_explicit(&t->word, MRT__WORD_LIVE | MRT__WORD_SCHEDULED, memory_order_release);
+	atomic_store_explicit(&t->word, MRT__WORD_LIVE | MRT__WORD_HELD, memory_order_release);
 }
 
 static void place_spread(struct mrt__sched *s, struct mrt_task *t);
@@ -776,16 +763,15 @@ bool mrt__task_report(struct mrt_task *t)
 
 	if (!(word & MRT__WORD_LIVE) || word & MRT__WORD_ENDED)
 		return false;
-	if (word & (MRT__WORD_RUNNING | MRT__WORD_SCHEDULED)) {
+	if (word & MRT__WORD_HELD) {
 		/* not ours: its name may go with it */
-		mrt__sched_log(t->sched, MRT_LOG_WARN, "task %llu is %s", (unsigned long long)t->id,
-			       word & MRT__WORD_RUNNING ? "being polled" : "runnable");
+		mrt__sched_log(t->sched, MRT_LOG_WARN, "task %llu is runnable, or being polled", (unsigned long long)t->id);
 		return true;
 	}
 	old = word;
-	/* [TASK.word.take] be its holder while we read its list; pairs with [TASK.word.put]; relaxed on failure: then
+	/* [TASK.word.hold] be its holder while we read its list; pairs with [TASK.word.put]; relaxed on failure: then
 	 * it is not reported */
-	if (!atomic_compare_exchange_strong_explicit(&t->word, &old, word | MRT__WORD_RUNNING, memory_order_acquire,
+	if (!atomic_compare_exchange_strong_explicit(&t->word, &old, word | MRT__WORD_HELD, memory_order_acquire,
 						     memory_order_relaxed))
 		return true;
 	for (op = t->ops; op; op = op->next, nr++)
@@ -794,10 +780,8 @@ bool mrt__task_report(struct mrt_task *t)
 	mrt__sched_log(t->sched, MRT_LOG_WARN, "task %s (%llu) waits with %u ops in flight:%s%s",
 		       mrt_task_name(t, name, sizeof(name)), (unsigned long long)t->id, nr, ops,
 		       nr > REPORT_OPS_MAX ? " ..." : "");
-	if (!mrt__task_try_idle(t, t->flags & MRT__TASKF_ABORTED)) {
-		mrt__task_requeue(t);
+	if (!mrt__task_let_go(t))
 		mrt__sched_enqueue(t);
-	}
 	return true;
 }
 

@@ -3,18 +3,23 @@
  * A task: one cell of a heap, holding this header, the frame, and (for a scope's child) a trailer.
  *
  * The task word is the one thing that several threads write: the top 16 bits are state, the rest is the head of the
- * done stack (finished ops, newest first). Completing an op pushes it and makes the task runnable in one
- * compare-exchange.
+ * done stack (finished ops, newest first).
  *
- *	              push: +SCHEDULED            begin                  idle
- *	   idle ----------------------> SCHEDULED -------> RUNNING ------------------> idle   (stack empty, nothing asked)
- *	                                    ^                 |
- *	                                    +------requeue----+    (yield, or something came while it ran)
+ *	          completer: hold, then deliver        the last op: end
+ *	   idle ---------------------------------> HELD ---------------> ENDED
+ *	     ^                                       |
+ *	     +------------ holder: let go -----------+   (only if nothing was pushed or asked meanwhile)
  *
- * RUNNING: exactly one thread, the holder, runs the task. SCHEDULED: exactly one queue (or one hand) holds it.
- * While RUNNING a push sets no SCHEDULED: the holder looks before it lets go. Who sets SCHEDULED must enqueue.
- * A task is freed by its holder after it has ended, so SCHEDULED and RUNNING keep it alive without a count; `refs`
- * counts the runtime (1) and the handle.
+ * HELD: exactly one party has the task, its holder: one queue, one hand that carries it there, or the thread that runs it.
+ * Whoever sets HELD is the holder, and must run the task, enqueue it, or let go again. Who meets HELD pushes or asks, and
+ * goes: the holder looks before it lets go. So to be runnable, to be queued and to run are one state, and a task that
+ * yields changes no word.
+ *
+ * A completer that has become the holder is the one who may touch the op and the task's list, so it delivers its op
+ * itself, on the spot: nothing is stacked, and the run that follows has nothing to take.
+ *
+ * A task is freed by its holder after it has ended, so HELD keeps it alive without a count; `refs` counts the runtime
+ * (1) and the handle.
  *
  * Fields marked H are the holder's alone.
  */
@@ -36,13 +41,12 @@ struct mrt__sched;
 struct mrt__worker;
 
 /* The task word. User addresses have 47 bits on x86-64 and at most 48 on aarch64 (unless asked otherwise). */
-#define MRT__WORD_RUNNING (UINT64_C(1) << 48)
-#define MRT__WORD_SCHEDULED (UINT64_C(1) << 49)
+#define MRT__WORD_HELD (UINT64_C(1) << 48)      /* it has a holder */
 #define MRT__WORD_ABORT (UINT64_C(1) << 50)     /* asked since the holder last looked */
 #define MRT__WORD_ABORTED (UINT64_C(1) << 51)   /* asked at all; sticky, for readers */
 #define MRT__WORD_ENDED (UINT64_C(1) << 52)     /* result valid, nothing runs any more */
 #define MRT__WORD_LIVE (UINT64_C(1) << 53)      /* the cell holds a task */
-#define MRT__WORD_PTR (MRT__WORD_RUNNING - 1)
+#define MRT__WORD_PTR (MRT__WORD_HELD - 1)      /* the done stack; empty unless HELD */
 
 /* flags, H */
 #define MRT__TASKF_ABORTED (1u << 0)    /* ops that start are refused */
@@ -109,29 +113,55 @@ static inline void *mrt__task_trailer_data(struct mrt_task *t)
 
 /* ---- the task word ---- */
 
+/* What a completer finds. */
+enum mrt__claim {
+	MRT__CLAIM_PUSHED,      /* it has a holder, who will look: the task is no longer the caller's to touch */
+	MRT__CLAIM_HELD,        /* it was idle: the caller is its holder */
+};
+
 /*
- * A completer pushes an op. True: it was idle, is SCHEDULED now, and the caller must enqueue it; false: the task is no
- * longer the caller's to touch.
+ * A completer that can deliver: become the holder of an idle task; else push the op. The op is not pushed if the task is
+ * held now: the caller delivers it.
  */
-static inline bool mrt__task_push_done(struct mrt_task *t, struct mrt__op *op)
+static inline enum mrt__claim mrt__task_hold_or_push(struct mrt_task *t, struct mrt__op *op)
+{
+	/* relaxed: the exchange decides */
+	uint64_t old = atomic_load_explicit(&t->word, memory_order_relaxed), word;
+
+	for (;;) {
+		if (mrt__likely(!(old & MRT__WORD_HELD))) {
+			/* [TASK.word.hold] header and frame as the last holder left them; pairs with [TASK.word.put].
+			 * No release: the next holder gets the task from us, by a queue. relaxed on failure: only old is
+			 * used */
+			if (atomic_compare_exchange_weak_explicit(&t->word, &old, old | MRT__WORD_HELD,
+								  memory_order_acquire, memory_order_relaxed))
+				return MRT__CLAIM_HELD;
+			continue;
+		}
+		op->done_next = (struct mrt__op *)(uintptr_t)(old & MRT__WORD_PTR);
+		word = (old & ~MRT__WORD_PTR) | (uint64_t)(uintptr_t)op;
+		/* [TASK.word.push] publishes the op's result and all that the completer did before; pairs with
+		 * [TASK.word.take]. Each push is a read-modify-write, so a take has what all of them published. relaxed
+		 * on failure: only old is used */
+		if (atomic_compare_exchange_weak_explicit(&t->word, &old, word, memory_order_release,
+							  memory_order_relaxed))
+			return MRT__CLAIM_PUSHED;
+	}
+}
+
+/* A completer that cannot deliver: push in any case. HELD: the caller must enqueue the task. */
+static inline enum mrt__claim mrt__task_push(struct mrt_task *t, struct mrt__op *op)
 {
 	/* relaxed: the exchange decides */
 	uint64_t old = atomic_load_explicit(&t->word, memory_order_relaxed), word;
 
 	do {
 		op->done_next = (struct mrt__op *)(uintptr_t)(old & MRT__WORD_PTR);
-		word = (old & ~MRT__WORD_PTR) | (uint64_t)(uintptr_t)op;
-		if (!(old & MRT__WORD_RUNNING))
-			word |= MRT__WORD_SCHEDULED;
-		/*
-		 * [TASK.word.push] publishes the op's result and all that the completer did before; pairs with
-		 * [TASK.word.take]. A push on an already scheduled task is a read-modify-write all the same, so that
-		 * the next poll sees this completer's writes. acquire: who schedules the task writes queue_next, and
-		 * hands its header on, after the last holder's [TASK.word.put]. relaxed on failure: only old is used.
-		 */
+		word = (old & ~MRT__WORD_PTR) | MRT__WORD_HELD | (uint64_t)(uintptr_t)op;
+		/* [TASK.word.push] and [TASK.word.hold] in one; relaxed on failure: only old is used */
 	} while (!atomic_compare_exchange_weak_explicit(&t->word, &old, word, memory_order_acq_rel,
 							memory_order_relaxed));
-	return !(old & (MRT__WORD_RUNNING | MRT__WORD_SCHEDULED));
+	return old & MRT__WORD_HELD ? MRT__CLAIM_PUSHED : MRT__CLAIM_HELD;
 }
 
 /* Does the holder have something to take? Relaxed: a hint, the take orders. */
@@ -140,40 +170,30 @@ static inline bool mrt__task_has_news(const struct mrt_task *t)
 	return atomic_load_explicit(&t->word, memory_order_relaxed) & (MRT__WORD_PTR | MRT__WORD_ABORT);
 }
 
-/* Begin a run (SCHEDULED -> RUNNING), or look again during one: take the stack and what was asked. */
-static inline uint64_t mrt__task_take(struct mrt_task *t, bool aborted)
+/* The holder takes the stack and what was asked. @return the word before */
+static inline uint64_t mrt__task_take(struct mrt_task *t)
 {
-	/* [TASK.word.take] acquire: pairs with [TASK.word.push], [TASK.word.ask] and the last holder's [TASK.word.put] */
-	return atomic_exchange_explicit(
-		&t->word, MRT__WORD_LIVE | MRT__WORD_RUNNING | (aborted ? MRT__WORD_ABORTED : 0), memory_order_acq_rel);
+	/* [TASK.word.take] pairs with [TASK.word.push] and [TASK.word.ask] */
+	return atomic_fetch_and_explicit(&t->word, ~(MRT__WORD_PTR | MRT__WORD_ABORT), memory_order_acquire);
 }
 
-/* The take that finds an abort has swapped the sticky bit away: put it back, for readers. */
-static inline void mrt__task_keep_aborted(struct mrt_task *t)
+/* The holder lets go of a task that waits. False: something came meanwhile, the caller is still the holder. */
+static inline bool mrt__task_let_go(struct mrt_task *t)
 {
-	/* relaxed: a flag; see mrt_task_is_aborted() */
-	atomic_fetch_or_explicit(&t->word, MRT__WORD_ABORTED, memory_order_relaxed);
+	/* relaxed: the exchange decides */
+	uint64_t old = atomic_load_explicit(&t->word, memory_order_relaxed);
+
+	do {
+		if (old & (MRT__WORD_PTR | MRT__WORD_ABORT))
+			return false;
+		/* [TASK.word.put] the next holder sees frame and header as we leave them; pairs with [TASK.word.hold];
+		 * relaxed on failure: only old is used */
+	} while (!atomic_compare_exchange_weak_explicit(&t->word, &old, old & ~MRT__WORD_HELD, memory_order_release,
+							memory_order_relaxed));
+	return true;
 }
 
-/* Let go of an idle task. False: something came meanwhile, the caller is still the holder. */
-static inline bool mrt__task_try_idle(struct mrt_task *t, bool aborted)
-{
-	uint64_t keep = MRT__WORD_LIVE | (aborted ? MRT__WORD_ABORTED : 0);
-	uint64_t old = keep | MRT__WORD_RUNNING;
-
-	/* [TASK.word.put] the next holder sees frame and header as we leave them; pairs with [TASK.word.take] */
-	return atomic_compare_exchange_strong_explicit(&t->word, &old, keep, memory_order_release,
-						       memory_order_relaxed);
-}
-
-/* RUNNING -> SCHEDULED, keeping what has come meanwhile; the caller enqueues it. */
-static inline void mrt__task_requeue(struct mrt_task *t)
-{
-	/* [TASK.word.put] as above; exclusive-or flips both bits, RUNNING is ours and SCHEDULED is 0 while we run */
-	atomic_fetch_xor_explicit(&t->word, MRT__WORD_RUNNING | MRT__WORD_SCHEDULED, memory_order_release);
-}
-
-/* Ask for an abort. True: it was idle, is SCHEDULED now, and the caller must enqueue it. */
+/* Ask for an abort. True: it was idle, the caller is its holder and must enqueue it. */
 static inline bool mrt__task_ask_abort(struct mrt_task *t)
 {
 	/* relaxed: the exchange decides */
@@ -182,14 +202,18 @@ static inline bool mrt__task_ask_abort(struct mrt_task *t)
 	do {
 		if (!(old & MRT__WORD_LIVE) || old & (MRT__WORD_ENDED | MRT__WORD_ABORTED))
 			return false;
-		word = old | MRT__WORD_ABORT | MRT__WORD_ABORTED;
-		if (!(old & MRT__WORD_RUNNING))
-			word |= MRT__WORD_SCHEDULED;
-		/* [TASK.word.ask] pairs with [TASK.word.take], [TASK.word.spawn] and [TASK.word.free]; relaxed on
-		 * failure: only old is used */
+		word = old | MRT__WORD_ABORT | MRT__WORD_ABORTED | MRT__WORD_HELD;
+		/* [TASK.word.ask] pairs with [TASK.word.take], [TASK.word.spawn] and [TASK.word.free]; acquire as
+		 * [TASK.word.hold]; relaxed on failure: only old is used */
 	} while (!atomic_compare_exchange_weak_explicit(&t->word, &old, word, memory_order_acq_rel,
 							memory_order_relaxed));
-	return !(old & (MRT__WORD_RUNNING | MRT__WORD_SCHEDULED));
+	return !(old & MRT__WORD_HELD);
+}
+
+/* Is there anything for a worker to do with the task? @thread the holder */
+static inline bool mrt__task_is_runnable(const struct mrt_task *t)
+{
+	return t->flags & MRT__TASKF_RETURNED ? !t->ops : t->await_nr == 0;
 }
 
 /* ---- spawn and end ---- */
@@ -218,7 +242,7 @@ int mrt__task_spawn(struct mrt__sched *s, const struct mrt__spawn *spawn, struct
 void mrt__task_abort(struct mrt_task *t);
 
 /**
- * Run a task: take its news, deliver, poll, let go. Called by its worker with the task SCHEDULED and dequeued.
+ * Run a task: deliver what else has come, poll, let go. Called by its holder, who has dequeued it.
  *
  * @thread  w's
  */
