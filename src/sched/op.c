@@ -157,6 +157,10 @@ struct mrt__worker *mrt__op_begin(struct mrt__op *op, enum mrt__op_kind kind, un
 	}
 	if (mrt__unlikely(t->shield))
 		flags |= MRT__OPF_SHIELDED;
+	if (!t->ops)
+		t->flags &= ~MRT__TASKF_SHARED;
+	if (kind >= MRT__OP_KINDS_SHARED)
+		t->flags |= MRT__TASKF_SHARED;
 	op->why = 0;
 	op->state = MRT__OP_INFLIGHT;
 	op->kind = (uint8_t)kind;
@@ -196,12 +200,29 @@ static bool hand_over(struct mrt_task *t, struct mrt__op *op)
 	return true;
 }
 
+/* The task rests with us, who are its holder by that: the word is not looked at. @return true: made runnable */
+static bool finish_kept(struct mrt__worker *w, struct mrt_task *t, struct mrt__op *op)
+{
+	mrt__assert(w && mrt__task_rests_at(t, w->index) && w->in_turn);
+	if (mrt__unlikely(t->flags & MRT__TASKF_RETURNED))
+		(void)mrt__task_push(t, op); /* as below */
+	else
+		mrt__op_deliver(t, op);
+	if (!mrt__task_is_runnable(t) && mrt__likely(!(t->flags & MRT__TASKF_RETURNED)))
+		return false;
+	mrt__task_set_place(t, w->index);
+	mrt__worker_push_woken(w, t);
+	return true;
+}
+
 /* @return true: the task was made runnable */
 static bool finish(struct mrt__worker *w, struct mrt__op *op, int64_t raw)
 {
 	struct mrt_task *t = op->task;
 
 	op->raw = raw;
+	if (mrt__likely(mrt__task_rests(t)))
+		return finish_kept(w, t, op);
 	if (mrt__likely(w && w->sched == t->sched))
 		return mrt__task_hold_or_push(t, op) == MRT__CLAIM_HELD && hand_over(t, op);
 	if (mrt__task_push(t, op) == MRT__CLAIM_PUSHED)
@@ -256,6 +277,7 @@ static bool try_stage(struct mrt__worker *w, struct mrt__op *op)
 
 struct mrt_op *mrt__op_submit(struct mrt__worker *w, struct mrt__op *op)
 {
+	mrt__assert_slow(op->kind < MRT__OP_KINDS_SHARED);
 	op->flags |= MRT__OPF_RING;
 	op->ring = w->index;
 	/* FIFO among those that wait for credits; what needs none passes them by */

@@ -59,7 +59,9 @@ enum mrt__op_kind {
 #define MRT__X(NAME, name) MRT__OP_##NAME,
 	MRT__OP_KINDS(MRT__X)
 #undef MRT__X
-	MRT__OP_KINDS_NR
+	MRT__OP_KINDS_NR,
+	/* from here on: kinds that go through no ring, and that other workers or threads may complete */
+	MRT__OP_KINDS_SHARED = MRT__OP_SLEEP
 };
 
 /* flags: set by the starter before anybody else can see the op, then read by all */

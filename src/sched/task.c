@@ -5,7 +5,7 @@
  * mrt__task_run() is the heart. The worker has dequeued a task, and is its holder by that; it delivers what else was
  * finished or asked meanwhile, polls if the await is satisfied, and lets go with one compare-exchange. A completer that
  * finds the task idle becomes its holder with one, delivers, and enqueues it. So an op costs its task two atomic
- * read-modify-writes, and a yield none.
+ * read-modify-writes; one of its own worker's ring none, because the worker keeps the task meanwhile; a yield none.
  *
  * End of a task, in order: its poll function returned (RETURNED); ops still in flight are cancelled; each is delivered;
  * then the result is published (ENDED), the joiner is told, the scope is told, and the runtime's reference goes. The
@@ -243,22 +243,41 @@ static __attribute__((noinline)) void take_news(struct mrt_task *t)
 
 static void wake_joiner(struct mrt_task *t);
 
+/* Give the runtime's reference back. */
+static void leave_runtime(struct mrt__worker *w, struct mrt_task *t)
+{
+	mrt__task_unref(t);
+	/* [SCHED.ends.pub] nothing of the task is touched any more; pairs with mrt__sched_tasks_alive() */
+	__atomic_store_n(&w->stats->ends, w->stats->ends + 1, __ATOMIC_RELEASE);
+}
+
 /* All ops are collected: publish the result, tell whoever waits, free. */
 static void end_task(struct mrt__worker *w, struct mrt_task *t)
 {
-	uint64_t end = MRT__WORD_ENDED | MRT__WORD_LIVE | (t->flags & MRT__TASKF_ABORTED ? MRT__WORD_ABORTED : 0);
+	bool told;
 
 	mrt__assert(!t->ops);
 	w->task = NULL;
 	if (t->flags & MRT__TASKF_TRAILER)
 		mrt__task_trailer(t)->on_end(t);
-	/* [TASK.word.end] publishes the result; pairs with mrt_task_is_finished(). An abort that comes meanwhile finds
-	 * HELD and sets its bit for nothing. */
-	atomic_store_explicit(&t->word, end, memory_order_release);
+	told = mrt__task_end(t);
 	wake_joiner(t);
-	mrt__task_unref(t);
-	/* [SCHED.ends.pub] nothing of the task is touched any more; pairs with mrt__sched_tasks_alive() */
-	__atomic_store_n(&w->stats->ends, w->stats->ends + 1, __ATOMIC_RELEASE);
+	if (mrt__unlikely(told) && !mrt__task_leave(t))
+		return; /* whoever reads the message does it */
+	leave_runtime(w, t);
+}
+
+void mrt__task_told(struct mrt__worker *w, struct mrt_task *t)
+{
+	/* before TOLD goes: if it does not rest here, the cell may go with it */
+	bool rests = mrt__task_rests_at(t, w->index);
+
+	if (mrt__task_end_told(t)) {
+		leave_runtime(w, t);
+	} else if (rests) {
+		mrt__task_set_place(t, w->index);
+		mrt__sched_enqueue(t);
+	}
 }
 
 static bool has_ended(const struct mrt_task *t)
@@ -306,9 +325,11 @@ static bool poll_task(struct mrt__worker *w, struct mrt_task *t)
 		t->result = -ECANCELED;
 		poll = MRT_POLL_READY;
 	} else {
-		if (t->last_worker != w->index) {
+		if (mrt__unlikely(mrt__task_place(t) != w->index)) {
 			mrt__stat_add(&w->stats->moved, 1);
-			t->last_worker = w->index;
+			mrt__task_set_place(t, w->index);
+			if (t->ops)
+				t->flags |= MRT__TASKF_SHARED;
 		}
 		t->flags |= MRT__TASKF_POLLED;
 		if (mrt__unlikely(t->slow || (w->stats->polls & SAMPLE_MASK) == 0))
@@ -326,6 +347,15 @@ static bool poll_task(struct mrt__worker *w, struct mrt_task *t)
 	return false;
 }
 
+/* The task waits: keep it if nobody but this worker can complete its ops, else let go. False: something came. */
+static inline bool rest(const struct mrt__worker *w, struct mrt_task *t)
+{
+	if (mrt__likely(!(t->flags & (MRT__TASKF_SHARED | MRT__TASKF_ABORTED)) && mrt__task_place(t) == w->index) &&
+	    mrt__likely(w->index < MRT__KEEPERS_MAX))
+		return mrt__task_keep(t, w->index);
+	return mrt__task_let_go(t);
+}
+
 void mrt__task_run(struct mrt__worker *w, struct mrt_task *t)
 {
 	bool yields = false;
@@ -338,7 +368,7 @@ void mrt__task_run(struct mrt__worker *w, struct mrt_task *t)
 		end_task(w, t);
 		return;
 	}
-	while (!yields && !mrt__task_let_go(t)) {
+	while (!yields && !rest(w, t)) {
 		collect(t);
 		if (has_ended(t)) {
 			end_task(w, t);
@@ -465,13 +495,14 @@ static void init_task(struct mrt_task *t, struct mrt__sched *s, struct mrt__work
 	t->ops = NULL;
 	t->await_nr = 0;
 	atomic_init(&t->refs, handle ? 2 : 1);
-	t->frame_bytes = (uint32_t)frame_bytes;
-	t->last_worker = w ? w->index : UINT16_MAX;
+	t->frame_bytes = (uint32_t)frame_bytes | (opts->name ? MRT__FRAME_NAMED : 0);
+	mrt__task_set_place(t, w ? w->index : MRT__PLACE_NONE);
 	t->shield = t->slow = 0;
 	t->result = 0;
 	atomic_init(&t->join, 0);
 	t->sched = s;
-	t->name = opts->name;
+	if (opts->name)
+		*(const char **)(void *)mrt__task_behind_frame(t) = opts->name;
 	if (sp->on_end)
 		mrt__task_trailer(t)->on_end = sp->on_end;
 	/* [TASK.word.spawn] from here on it can be aborted; it is ours, so nobody else enqueues it; pairs with
@@ -497,6 +528,8 @@ int mrt__task_spawn(struct mrt__sched *s, const struct mrt__spawn *sp, struct mr
 		w = NULL;
 	frame_bytes = mrt__max(sp->frame_bytes, opts.frame_bytes);
 	bytes = sizeof(*t) + mrt__task_frame_room(frame_bytes);
+	if (opts.name)
+		bytes += MRT__TASK_NAME_ROOM;
 	if (sp->on_end)
 		bytes += sizeof(struct mrt__task_trailer) + sp->trailer_bytes;
 	err = alloc_task(s, w, bytes, &id, &out, &t);
@@ -544,7 +577,7 @@ static void place_spread(struct mrt__sched *s, struct mrt_task *t)
 			best_load = load;
 		}
 	}
-	t->last_worker = best->index;
+	mrt__task_set_place(t, best->index);
 	mrt__inbox_push(best, t);
 }
 
@@ -581,11 +614,21 @@ void mrt__task_unref(struct mrt_task *t)
 void mrt__task_abort(struct mrt_task *t)
 {
 	struct mrt__worker *w = mrt__worker_self;
+	unsigned keeper;
 
-	if (mrt__task_ask_abort(t))
+	switch (mrt__task_ask_abort(t, &keeper)) {
+	case MRT__ASK_ENQUEUE:
 		mrt__sched_enqueue(t);
-	else if (w && w->task == t)
-		collect(t); /* itself: what it starts next in this very poll is refused already */
+		break;
+	case MRT__ASK_TELL:
+		mrt__tell(t->sched->workers[keeper], t);
+		break;
+	case MRT__ASK_NOTHING:
+		break;
+	}
+	/* itself: what it starts next in this very poll is refused already */
+	if (w && w->task == t)
+		collect(t);
 }
 
 void mrt_abort(struct mrt_task *t)
@@ -764,7 +807,7 @@ bool mrt__task_report(struct mrt_task *t)
 	if (!(word & MRT__WORD_LIVE) || word & MRT__WORD_ENDED)
 		return false;
 	if (word & MRT__WORD_HELD) {
-		/* not ours: its name may go with it */
+		/* not ours: its name may go with it. A keeper has aborted what it keeps, or does not answer */
 		mrt__sched_log(t->sched, MRT_LOG_WARN, "task %llu is runnable, or being polled", (unsigned long long)t->id);
 		return true;
 	}
@@ -799,8 +842,8 @@ const char *mrt_task_name(const struct mrt_task *t, char *buf, size_t buf_bytes)
 {
 	Dl_info info;
 
-	if (t->name)
-		return t->name;
+	if (t->frame_bytes & MRT__FRAME_NAMED)
+		return *(const char *const *)(const void *)mrt__task_behind_frame((struct mrt_task *)(uintptr_t)t);
 	if (dladdr((void *)(uintptr_t)t->fn, &info) && info.dli_sname)
 		return info.dli_sname;
 	(void)snprintf(buf, buf_bytes, "task@%p", (void *)(uintptr_t)t->fn); /* cut to fit */

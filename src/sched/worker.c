@@ -139,11 +139,10 @@ void mrt__sched_enqueue(struct mrt_task *t)
 	struct mrt__sched *s = t->sched;
 
 	if (mrt__likely(w && w->sched == s)) {
-		mrt__stat_add(&w->stats->local_schedules, 1);
 		if (w->in_turn) {
-			w->turn_woken++;
-			mrt__worker_push(w, t);
+			mrt__worker_push_woken(w, t);
 		} else {
+			mrt__stat_add(&w->stats->local_schedules, 1);
 			schedule_local(w, t);
 		}
 		return;
@@ -211,6 +210,45 @@ void mrt__mailbox_push(struct mrt__worker *owner, struct mrt__op *op)
 	while (!atomic_compare_exchange_weak_explicit(&owner->mailbox, &old, op, memory_order_release,
 						      memory_order_relaxed));
 	mrt__sched_wake(owner);
+}
+
+void mrt__tell(struct mrt__worker *keeper, struct mrt_task *t)
+{
+	struct mrt__worker *self = mrt__worker_self;
+	struct mrt__sched *s = keeper->sched;
+	bool outside = !self || self->sched != s;
+	struct mrt_task *old;
+
+	if (keeper == self) {
+		mrt__task_told(self, t);
+		return;
+	}
+	if (outside) /* relaxed: as in mrt__sched_enqueue() */
+		atomic_fetch_add_explicit(&s->remote_wakes, 1, memory_order_relaxed);
+	/* relaxed: the exchange decides */
+	old = atomic_load_explicit(&keeper->told, memory_order_relaxed);
+	do
+		t->told_next = old;
+	/* [WORKER.told.push] publishes the link, and the ask with it; pairs with [WORKER.told.take] */
+	while (!atomic_compare_exchange_weak_explicit(&keeper->told, &old, t, memory_order_release,
+						      memory_order_relaxed));
+	mrt__sched_wake(keeper);
+	if (outside) /* [SCHED.remote.done] the last access; pairs with free_runtime() */
+		atomic_fetch_add_explicit(&s->remote_done, 1, memory_order_release);
+}
+
+static void drain_told(struct mrt__worker *w)
+{
+	struct mrt_task *t, *next;
+
+	/* relaxed: empty needs no order */
+	if (mrt__likely(!atomic_load_explicit(&w->told, memory_order_relaxed)))
+		return;
+	/* [WORKER.told.take] pairs with [WORKER.told.push] */
+	for (t = atomic_exchange_explicit(&w->told, NULL, memory_order_acquire); t; t = next) {
+		next = t->told_next;
+		mrt__task_told(w, t);
+	}
 }
 
 static void drain_mailbox(struct mrt__worker *w)
@@ -526,6 +564,7 @@ bool mrt__worker_turn(struct mrt__worker *w)
 	/* relaxed: as closing, it comes with a wake. [WORKER.report.ask] pairs with report_holdups() */
 	if (mrt__unlikely(atomic_load_explicit(&w->report, memory_order_relaxed)))
 		report_tasks(w);
+	drain_told(w);
 	drain_mailbox(w);
 	if (mrt__ring_staged(w->ring) > 0 || mrt__ring_has_deferred(w->ring))
 		(void)mrt__ring_flush(w->ring); /* what is not taken stays staged */
@@ -539,6 +578,7 @@ bool mrt__worker_turn(struct mrt__worker *w)
 	w->in_turn = false;
 	if (now)
 		mrt__stat_set(&w->stats->turn_ns, now);
+	mrt__stat_add(&w->stats->local_schedules, w->turn_woken);
 	publish_gauges(w);
 	notify_if_plenty(w, mrt__max(made, w->turn_woken));
 	/* mailbox and aborts make tasks runnable without taking a share */
