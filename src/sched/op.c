@@ -79,13 +79,18 @@ static void bug_reused(const struct mrt__op *op, const char *starts)
 		 mrt__op_kind_name(op->kind), mrt_task_name(op->task, held, sizeof(held)));
 }
 
-static void check_startable(const struct mrt__op *op, enum mrt__op_kind kind)
+static __attribute__((cold, noinline)) void bug_not_startable(const struct mrt__op *op, enum mrt__op_kind kind)
 {
-	if (mrt__unlikely(op->state == MRT__OP_INFLIGHT))
+	if (op->state == MRT__OP_INFLIGHT)
 		bug_reused(op, mrt__op_kind_name(kind));
-	if (mrt__unlikely(op->state >= MRT__OP_STATES_NR))
-		mrt__bug("op %p is started as %s but holds garbage: zero it before its first use", (const void *)op,
-			 mrt__op_kind_name(kind));
+	mrt__bug("op %p is started as %s but holds garbage: zero it before its first use", (const void *)op,
+		 mrt__op_kind_name(kind));
+}
+
+static inline void check_startable(const struct mrt__op *op, enum mrt__op_kind kind)
+{
+	if (mrt__unlikely(op->state != MRT__OP_IDLE && op->state != MRT__OP_DONE))
+		bug_not_startable(op, kind);
 }
 
 static void set_done(struct mrt__op *op, int64_t res)

@@ -56,12 +56,17 @@ static bool suspend(struct mrt_task *t, int32_t offset, uint32_t nr)
 	return true;
 }
 
-static void check_awaitable(const struct mrt_task *t, const struct mrt__op *op)
+static __attribute__((cold, noinline)) void bug_awaited(const struct mrt__op *op)
 {
-	if (mrt__unlikely(op->state == MRT__OP_IDLE))
+	if (op->state == MRT__OP_IDLE)
 		mrt__bug("a task awaits op %p, which was never started", (const void *)op);
-	if (mrt__unlikely(op->state == MRT__OP_INFLIGHT && op->task != t))
-		mrt__bug("a task awaits op %p (%s) of another task", (const void *)op, mrt__op_kind_name(op->kind));
+	mrt__bug("a task awaits op %p (%s) of another task", (const void *)op, mrt__op_kind_name(op->kind));
+}
+
+static inline void check_awaitable(const struct mrt_task *t, const struct mrt__op *op)
+{
+	if (mrt__unlikely(op->state == MRT__OP_IDLE || (op->state == MRT__OP_INFLIGHT && op->task != t)))
+		bug_awaited(op);
 }
 
 /* An await that need not wait costs a unit of budget; without budget, or after mrt_yield, it gives others a turn. */
@@ -285,7 +290,7 @@ static bool has_ended(const struct mrt_task *t)
 	return t->flags & MRT__TASKF_RETURNED && !t->ops;
 }
 
-static enum mrt_poll call_poll(struct mrt__worker *w, struct mrt_task *t)
+static inline enum mrt_poll call_poll(struct mrt__worker *w, struct mrt_task *t)
 {
 	struct mrt_worker_stats *stats = w->stats;
 	enum mrt_poll poll;
@@ -300,7 +305,7 @@ static enum mrt_poll call_poll(struct mrt__worker *w, struct mrt_task *t)
 }
 
 /* Timed now and then, always for tasks that were slow: those get the staged ops out of the way first. */
-static enum mrt_poll call_poll_timed(struct mrt__worker *w, struct mrt_task *t)
+static __attribute__((noinline)) enum mrt_poll call_poll_timed(struct mrt__worker *w, struct mrt_task *t)
 {
 	enum mrt_poll poll;
 	uint64_t start;
@@ -316,8 +321,23 @@ static enum mrt_poll call_poll_timed(struct mrt__worker *w, struct mrt_task *t)
 	return poll;
 }
 
+/* It came from elsewhere: its ops in flight, if it has any, are of other rings. */
+static __attribute__((noinline)) void move_here(struct mrt__worker *w, struct mrt_task *t)
+{
+	mrt__stat_add(&w->stats->moved, 1);
+	mrt__task_set_place(t, w->index);
+	if (t->ops)
+		t->flags |= MRT__TASKF_SHARED;
+}
+
+static __attribute__((noinline)) void cancel_left(struct mrt_task *t)
+{
+	abort_ops(t, true);
+	collect(t); /* what could be taken out at once is not waited for */
+}
+
 /* The poll function is called once; RETURNED is set if it has ended. @return true: it yields */
-static bool poll_task(struct mrt__worker *w, struct mrt_task *t)
+static inline bool poll_task(struct mrt__worker *w, struct mrt_task *t)
 {
 	enum mrt_poll poll;
 
@@ -325,12 +345,8 @@ static bool poll_task(struct mrt__worker *w, struct mrt_task *t)
 		t->result = -ECANCELED;
 		poll = MRT_POLL_READY;
 	} else {
-		if (mrt__unlikely(mrt__task_place(t) != w->index)) {
-			mrt__stat_add(&w->stats->moved, 1);
-			mrt__task_set_place(t, w->index);
-			if (t->ops)
-				t->flags |= MRT__TASKF_SHARED;
-		}
+		if (mrt__unlikely(mrt__task_place(t) != w->index))
+			move_here(w, t);
 		t->flags |= MRT__TASKF_POLLED;
 		if (mrt__unlikely(t->slow || (w->stats->polls & SAMPLE_MASK) == 0))
 			poll = call_poll_timed(w, t);
@@ -340,46 +356,52 @@ static bool poll_task(struct mrt__worker *w, struct mrt_task *t)
 	if (poll == MRT_POLL_PENDING)
 		return t->await_nr == 0;
 	t->flags |= MRT__TASKF_RETURNED;
-	if (mrt__unlikely(t->ops != NULL)) {
-		abort_ops(t, true);
-		collect(t); /* what could be taken out at once is not waited for */
-	}
+	if (mrt__unlikely(t->ops != NULL))
+		cancel_left(t);
 	return false;
 }
 
 /* The task waits: keep it if nobody but this worker can complete its ops, else let go. False: something came. */
 static inline bool rest(const struct mrt__worker *w, struct mrt_task *t)
 {
-	if (mrt__likely(!(t->flags & (MRT__TASKF_SHARED | MRT__TASKF_ABORTED)) && mrt__task_place(t) == w->index) &&
-	    mrt__likely(w->index < MRT__KEEPERS_MAX))
-		return mrt__task_keep(t, w->index);
+	if (!(t->flags & (MRT__TASKF_SHARED | MRT__TASKF_ABORTED)) && w->keeper && mrt__task_place(t) == w->index)
+		return mrt__task_keep(t, w->keeper, w->index);
 	return mrt__task_let_go(t);
 }
 
-void mrt__task_run(struct mrt__worker *w, struct mrt_task *t)
+/* Something came while it ran. */
+static __attribute__((noinline)) void run_on(struct mrt__worker *w, struct mrt_task *t)
 {
-	bool yields = false;
-
-	w->task = t;
-	collect(t);
-	if (mrt__likely(mrt__task_is_runnable(t)) && !(t->flags & MRT__TASKF_RETURNED))
-		yields = poll_task(w, t);
-	if (has_ended(t)) {
-		end_task(w, t);
-		return;
-	}
-	while (!yields && !rest(w, t)) {
+	do {
 		collect(t);
 		if (has_ended(t)) {
 			end_task(w, t);
 			return;
 		}
-		/* something came while it ran: behind those that wait already */
-		yields = mrt__task_is_runnable(t);
-	}
+		if (mrt__task_is_runnable(t)) {
+			/* behind those that wait already */
+			w->task = NULL;
+			mrt__worker_push_yielded(w, t);
+			return;
+		}
+	} while (!rest(w, t));
 	w->task = NULL;
-	if (yields)
+}
+
+void mrt__task_run(struct mrt__worker *w, struct mrt_task *t)
+{
+	w->task = t;
+	collect(t);
+	if (mrt__likely(mrt__task_is_runnable(t)) && mrt__likely(!(t->flags & MRT__TASKF_RETURNED)) && poll_task(w, t)) {
+		w->task = NULL;
 		mrt__worker_push_yielded(w, t);
+	} else if (has_ended(t)) {
+		end_task(w, t);
+	} else if (mrt__likely(rest(w, t))) {
+		w->task = NULL;
+	} else {
+		run_on(w, t);
+	}
 }
 
 /* ---- spawn ---- */

@@ -65,6 +65,7 @@ struct mrt__worker;
 #define MRT__WORD_KEEPER_SHIFT 54               /* index + 1 of the worker that is told of asks; 0: none */
 #define MRT__WORD_KEEPER (~UINT64_C(0) << MRT__WORD_KEEPER_SHIFT)
 #define MRT__KEEPERS_MAX 1023u                  /* workers from here on keep nothing */
+#define MRT__WORD_KEEPER_OF(idx) ((idx) < MRT__KEEPERS_MAX ? ((uint64_t)(idx) + 1) << MRT__WORD_KEEPER_SHIFT : 0)
 #define MRT__WORD_PTR (MRT__WORD_HELD - 1)      /* the done stack; empty unless HELD */
 
 /* flags, H */
@@ -267,20 +268,20 @@ static inline bool mrt__task_rests(const struct mrt_task *t)
 }
 
 /*
- * The holder, a worker, keeps a task that waits for ops of its own ring alone: not flagged SHARED or ABORTED. False:
+ * The holder, worker `idx`, keeps a task that waits for ops of its own ring alone: not flagged SHARED or ABORTED. False:
  * something came meanwhile, it is not to rest.
+ *
+ * @param keeper  MRT__WORD_KEEPER_OF(idx), not 0
  */
-static inline bool mrt__task_keep(struct mrt_task *t, uint16_t idx)
+static inline bool mrt__task_keep(struct mrt_task *t, uint64_t keeper, uint16_t idx)
 {
-	uint64_t keeper = ((uint64_t)idx + 1) << MRT__WORD_KEEPER_SHIFT;
+	const uint64_t news = MRT__WORD_PTR | MRT__WORD_ABORT;
 	/* relaxed: an ask that this does not see comes as a message; see above */
 	uint64_t old = atomic_load_explicit(&t->word, memory_order_relaxed), word;
 
-	for (;;) {
-		if (mrt__unlikely(old & (MRT__WORD_PTR | MRT__WORD_ABORT)))
+	while (mrt__unlikely((old & (news | MRT__WORD_KEEPER)) != keeper)) {
+		if (old & news)
 			return false;
-		if (mrt__likely((old & MRT__WORD_KEEPER) == keeper))
-			break;
 		word = (old & ~MRT__WORD_KEEPER) | keeper;
 		/* relaxed: nobody takes it over by this; an ask of before makes it fail, one of after sees the keeper */
 		if (atomic_compare_exchange_weak_explicit(&t->word, &old, word, memory_order_relaxed,

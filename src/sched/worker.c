@@ -48,6 +48,7 @@ int mrt__worker_create(const struct mrt__worker_opts *opts, struct mrt__worker *
 	w->ring = opts->ring;
 	w->index = (uint16_t)opts->index;
 	w->cpu = opts->cpu;
+	w->keeper = MRT__WORD_KEEPER_OF(opts->index);
 	w->stats = &opts->sched->stats[opts->index];
 	mrt__stat_set(&w->stats->index, opts->index);
 	mrt__stat_set(&w->stats->cpu, opts->cpu);

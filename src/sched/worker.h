@@ -29,6 +29,7 @@ struct mrt__worker {
 	struct mrt_worker_stats *stats;
 	uint16_t index;
 	int cpu;                        /* pinned to, -1: floats */
+	uint64_t keeper;                /* our mark in a task's word, 0: we keep none */
 
 	/* ---- the owner's ---- */
 	struct mrt_task *task;          /* being polled, or whose news are being delivered */

@@ -254,14 +254,14 @@ static bool keep(const struct config *c, struct mrt_task *t, unsigned w)
 	uint64_t word;
 
 	if (!c->keep_blind && !c->keep_elsewhere)
-		return mrt__task_keep(t, (uint16_t)w);
+		return mrt__task_keep(t, MRT__WORD_KEEPER_OF(w), (uint16_t)w);
 	word = atomic_load_explicit(&t->word, memory_order_relaxed);
 	if (word & (MRT__WORD_PTR | MRT__WORD_ABORT))
 		return false;
 	if (c->keep_elsewhere && !(word & MRT__WORD_KEEPER))
-		return mrt__task_keep(t, (uint16_t)w);
+		return mrt__task_keep(t, MRT__WORD_KEEPER_OF(w), (uint16_t)w);
 	if (c->keep_blind)
-		atomic_store_explicit(&t->word, word | (uint64_t)(w + 1) << MRT__WORD_KEEPER_SHIFT,
+		atomic_store_explicit(&t->word, word | MRT__WORD_KEEPER_OF(w),
 				      memory_order_relaxed);
 	mrt__task_set_place(t, (uint16_t)w | MRT__PLACE_RESTS);
 	return true;
