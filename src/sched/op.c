@@ -188,16 +188,18 @@ void mrt__op_end_inline(struct mrt__op *op, int64_t res)
 
 /* ---- finish ---- */
 
+static void deliver(struct mrt_task *t, struct mrt__op *op);
+
 /*
  * Deliver at once, as the task's new holder, if that takes a worker no lock that its caller may hold, and no system call:
  * whatever comes after the task has returned may (it is given back).
  */
-static bool hand_over(struct mrt_task *t, struct mrt__op *op)
+static __attribute__((noinline)) bool hand_over(struct mrt_task *t, struct mrt__op *op)
 {
 	if (mrt__unlikely(t->flags & MRT__TASKF_RETURNED))
 		(void)mrt__task_push(t, op); /* held, by us */
 	else
-		mrt__op_deliver(t, op);
+		deliver(t, op);
 	/* it may wait for more: then nobody need run it */
 	if (!mrt__task_is_runnable(t) && mrt__task_let_go(t))
 		return false;
@@ -206,13 +208,13 @@ static bool hand_over(struct mrt_task *t, struct mrt__op *op)
 }
 
 /* The task rests with us, who are its holder by that: the word is not looked at. @return true: made runnable */
-static bool finish_kept(struct mrt__worker *w, struct mrt_task *t, struct mrt__op *op)
+static inline bool finish_kept(struct mrt__worker *w, struct mrt_task *t, struct mrt__op *op)
 {
 	mrt__assert(w && mrt__task_rests_at(t, w->index) && w->in_turn);
 	if (mrt__unlikely(t->flags & MRT__TASKF_RETURNED))
 		(void)mrt__task_push(t, op); /* as below */
 	else
-		mrt__op_deliver(t, op);
+		deliver(t, op);
 	if (!mrt__task_is_runnable(t) && mrt__likely(!(t->flags & MRT__TASKF_RETURNED)))
 		return false;
 	mrt__task_set_place(t, w->index);
@@ -221,7 +223,7 @@ static bool finish_kept(struct mrt__worker *w, struct mrt_task *t, struct mrt__o
 }
 
 /* @return true: the task was made runnable */
-static bool finish(struct mrt__worker *w, struct mrt__op *op, int64_t raw)
+static inline bool finish(struct mrt__worker *w, struct mrt__op *op, int64_t raw)
 {
 	struct mrt_task *t = op->task;
 
@@ -475,30 +477,26 @@ static void deadline_fired(struct mrt_task *t, struct mrt__op *d)
 	}
 }
 
-void mrt__op_deliver(struct mrt_task *t, struct mrt__op *op)
+/* With everything that may stand behind a result. */
+static __attribute__((noinline)) void deliver_slow(struct mrt_task *t, struct mrt__op *op)
 {
-	const unsigned slow = MRT__OPF_OPENS_FD | MRT__OPF_WAIT | MRT__OPF_OWNS_MEM;
-
-	mrt__assert(op->state == MRT__OP_INFLIGHT && op->task == t);
-	if (mrt__unlikely(op->flags & slow || op->hflags & (MRT__OPH_MSG | MRT__OPH_DEADLINE))) {
-		if (op->hflags & MRT__OPH_MSG && !settle_message(op))
-			return;
-		op->hflags &= (uint8_t)~MRT__OPH_MSG;
-		if (op->hflags & MRT__OPH_DEADLINE && !settle_deadline(op))
-			return;
-		if (t->flags & MRT__TASKF_RETURNED)
-			drop_result(op);
-		if (op->kind == MRT__OP_JOIN && !(op->rflags & MRT__OPR_UNDONE))
-			mrt__task_unref(op->wait.object); /* the join has consumed the handle */
-		release_inputs(op);
-	}
+	if (op->hflags & MRT__OPH_MSG && !settle_message(op))
+		return;
+	op->hflags &= (uint8_t)~MRT__OPH_MSG;
+	if (op->hflags & MRT__OPH_DEADLINE && !settle_deadline(op))
+		return;
+	if (t->flags & MRT__TASKF_RETURNED)
+		drop_result(op);
+	if (op->kind == MRT__OP_JOIN && !(op->rflags & MRT__OPR_UNDONE))
+		mrt__task_unref(op->wait.object); /* the join has consumed the handle */
+	release_inputs(op);
 	unlink_op(op);
 	if (op->hflags & MRT__OPH_AWAITED && t->await_nr > 0)
 		t->await_nr--;
 	op->hflags &= (uint8_t)~MRT__OPH_AWAITED;
-	if (mrt__unlikely(op->rflags & MRT__OPR_PARTIAL))
+	if (op->rflags & MRT__OPR_PARTIAL)
 		op->why = map_error(op, -(int64_t)op->io.len);
-	if (mrt__unlikely(op->raw == -EINVAL && op->flags & MRT__OPF_RING))
+	if (op->raw == -EINVAL && op->flags & MRT__OPF_RING)
 		mrt__file_explain_einval(op);
 	if (op->kind == MRT__OP_DEADLINE) {
 		set_done(op, op->raw);
@@ -511,6 +509,28 @@ void mrt__op_deliver(struct mrt_task *t, struct mrt__op *op)
 	if (op->kind == MRT__OP_JOIN && op->rflags & MRT__OPR_UNDONE)
 		op->why = (int32_t)op->raw;
 	set_done(op, op->raw);
+}
+
+/* Most results have nothing behind them, and are delivered in a few stores. */
+static inline void deliver(struct mrt_task *t, struct mrt__op *op)
+{
+	mrt__assert(op->state == MRT__OP_INFLIGHT && op->task == t);
+	if (mrt__unlikely(op->raw < 0 || t->flags & MRT__TASKF_RETURNED || op->flags & MRT__OPF_OWNS_MEM ||
+			  op->rflags & MRT__OPR_PARTIAL || op->hflags & (MRT__OPH_MSG | MRT__OPH_DEADLINE) ||
+			  op->kind == MRT__OP_DEADLINE || op->kind == MRT__OP_JOIN)) {
+		deliver_slow(t, op);
+		return;
+	}
+	unlink_op(op);
+	if (op->hflags & MRT__OPH_AWAITED && t->await_nr > 0)
+		t->await_nr--;
+	op->hflags &= (uint8_t)~MRT__OPH_AWAITED;
+	set_done(op, op->raw);
+}
+
+void mrt__op_deliver(struct mrt_task *t, struct mrt__op *op)
+{
+	deliver(t, op);
 }
 
 /* ---- cancel ---- */
