@@ -616,7 +616,7 @@ static void tune_events(struct mrt__worker *w)
 	w->event_interval = len >= 64 ? 3 * base : len >= 16 ? base : mrt__max(base / 4, 1u);
 }
 
-static void event_turn(struct mrt__worker *w)
+static __attribute__((noinline)) void event_turn(struct mrt__worker *w)
 {
 	(void)mrt__worker_turn(w); /* there is work in any case */
 	if (w->sched->tune_events)
@@ -633,7 +633,7 @@ static void event_turn(struct mrt__worker *w)
 
 /* ---- one tick ---- */
 
-static struct mrt_task *pop_inject(struct mrt__worker *w)
+static __attribute__((noinline)) struct mrt_task *pop_inject(struct mrt__worker *w)
 {
 	struct mrt_task *t;
 
@@ -670,7 +670,7 @@ static bool work_anywhere(struct mrt__sched *s)
 	return false;
 }
 
-static void leave_search(struct mrt__worker *w)
+static __attribute__((noinline)) void leave_search(struct mrt__worker *w)
 {
 	w->searching = false;
 	mrt__stat_set(&w->stats->state, MRT_WORKER_RUNNING);
@@ -682,20 +682,12 @@ static void leave_search(struct mrt__worker *w)
 		mrt__sched_notify(w->sched);
 }
 
-/* Run a task, and up to three that it put into the next slot, on one budget. */
-static void run(struct mrt__worker *w, struct mrt_task *t)
+/* Up to three tasks that the one before put into the next slot. */
+static __attribute__((noinline)) void run_next(struct mrt__worker *w)
 {
+	struct mrt_task *t;
 	unsigned i;
 
-	if (mrt__unlikely(w->searching))
-		leave_search(w);
-	if (mrt__unlikely(w->woken)) {
-		w->woken = false;
-		if (w->sched->workers_nr > 1)
-			mrt__sentry_on_work(w);
-	}
-	w->budget = MRT__BUDGET;
-	mrt__task_run(w, t);
 	for (i = 1; i <= MRT__NEXT_POLLS_MAX; i++) {
 		t = mrt__runq_next_take(&w->runq);
 		if (!t)
@@ -709,6 +701,26 @@ static void run(struct mrt__worker *w, struct mrt_task *t)
 		mrt__task_run(w, t);
 	}
 	w->next_enabled = true;
+}
+
+static __attribute__((noinline)) void first_after_park(struct mrt__worker *w)
+{
+	w->woken = false;
+	if (w->sched->workers_nr > 1)
+		mrt__sentry_on_work(w);
+}
+
+/* Run a task, and those that it puts into the next slot, on one budget. */
+static inline void run(struct mrt__worker *w, struct mrt_task *t)
+{
+	if (mrt__unlikely(w->searching))
+		leave_search(w);
+	if (mrt__unlikely(w->woken))
+		first_after_park(w);
+	w->budget = MRT__BUDGET;
+	mrt__task_run(w, t);
+	if (mrt__runq_has_next(&w->runq))
+		run_next(w);
 }
 
 static struct mrt_task *search(struct mrt__worker *w)
@@ -798,18 +810,11 @@ static bool trim(struct mrt__worker *w)
 	return true;
 }
 
-enum mrt__tick mrt__worker_tick(struct mrt__worker *w)
+/* Nothing at home: turn the ring, search. */
+static __attribute__((noinline)) enum mrt__tick tick_without_work(struct mrt__worker *w)
 {
 	struct mrt_task *t;
 
-	mrt__stat_add(&w->stats->ticks, 1);
-	if (mrt__unlikely(--w->event_left == 0))
-		event_turn(w);
-	t = next_task(w);
-	if (mrt__likely(t)) {
-		run(w, t);
-		return MRT__TICK_RAN;
-	}
 	if (mrt__worker_turn(w)) {
 		/* found at home: whoever was woken to search need not, and tells the others */
 		if (mrt__unlikely(w->searching))
@@ -826,6 +831,20 @@ enum mrt__tick mrt__worker_tick(struct mrt__worker *w)
 		return MRT__TICK_RAN;
 	}
 	return trim(w) ? MRT__TICK_RAN : MRT__TICK_PARK;
+}
+
+enum mrt__tick mrt__worker_tick(struct mrt__worker *w)
+{
+	struct mrt_task *t;
+
+	mrt__stat_add(&w->stats->ticks, 1);
+	if (mrt__unlikely(--w->event_left == 0))
+		event_turn(w);
+	t = next_task(w);
+	if (mrt__unlikely(!t))
+		return tick_without_work(w);
+	run(w, t);
+	return MRT__TICK_RAN;
 }
 
 /* ---- park ---- */

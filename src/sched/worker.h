@@ -143,7 +143,8 @@ struct mrt_task *mrt__inbox_take(struct mrt__worker *v);
 static inline void mrt__worker_push_woken(struct mrt__worker *w, struct mrt_task *t)
 {
 	w->turn_woken++;
-	mrt__worker_push(w, t);
+	if (mrt__unlikely(!mrt__runq_try_push(&w->runq, t)))
+		mrt__worker_push(w, t);
 }
 
 /* Send a task that was asked (MRT__ASK_TELL) to its keeper, and wake it. @thread any; t may be gone afterwards */
