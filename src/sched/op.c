@@ -263,7 +263,7 @@ static int32_t extra_fd(const struct mrt__op *op)
 }
 
 /* Give an op to the ring if a credit and an SQE are there. */
-static bool try_stage(struct mrt__worker *w, struct mrt__op *op)
+static inline __attribute__((always_inline)) bool try_stage(struct mrt__worker *w, struct mrt__op *op)
 {
 	bool credit = op->flags & MRT__OPF_CREDIT;
 
