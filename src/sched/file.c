@@ -234,7 +234,7 @@ struct mrt_op *mrt_rename(struct mrt_op *op, int olddirfd, const char *oldpath, 
 struct mrt_op *mrt_close(struct mrt_op *op, int fd)
 {
 	if (mrt__is_handle(fd))
-		return mrt__file_end(op, MRT__OP_CLOSE, fd);
+		return mrt__file_end(op, MRT__OP_CLOSE_FILE, fd);
 	/* shielded: a descriptor that an aborted task has opened must not stay open */
 	return mrt__io_start(op, MRT__OP_CLOSE, MRT__OPF_CREDIT | MRT__OPF_SHIELDED, (struct mrt__ring_args){
 		.opcode = MRT__OPCODE_CLOSE, .fd = fd,

@@ -471,7 +471,7 @@ struct mrt_op *mrt__file_end(struct mrt_op *pub, unsigned kind, int handle)
 
 	/* shielded, and never cancelled: it ends by itself, and a descriptor that nobody closes is lost */
 	w = mrt__op_begin(op, (enum mrt__op_kind)kind,
-			  MRT__OPF_SHIELDED | (kind == MRT__OP_CLOSE ? MRT__OPF_RING | MRT__OPF_CREDIT : MRT__OPF_OPENS_FD));
+			  MRT__OPF_SHIELDED | (kind == MRT__OP_CLOSE_FILE ? MRT__OPF_RING | MRT__OPF_CREDIT : MRT__OPF_OPENS_FD));
 	if (!w)
 		return pub;
 	files = w->sched->files;

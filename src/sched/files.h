@@ -134,7 +134,7 @@ struct mrt__file *mrt__file_of(struct mrt__files *files, int handle);
  */
 bool mrt__file_learn(struct mrt__worker *w, int handle);
 
-/* Start the end of a handle: kind is MRT__OP_CLOSE or MRT__OP_UNREGISTER. @thread the running task's worker */
+/* Start the end of a handle: kind is MRT__OP_CLOSE_FILE or MRT__OP_UNREGISTER. @thread the running task's worker */
 struct mrt_op *mrt__file_end(struct mrt_op *op, unsigned kind, int handle);
 
 /* A worker's part of closing; called in its turn when `version` has changed. @thread the worker */

@@ -2,7 +2,7 @@
 /*
  * Life of an op: begin, submit or wait, finish, deliver; and how it is cancelled.
  *
- *	IDLE/DONE --begin--> INFLIGHT --(completer: finish)--> on the task's done stack --(holder: deliver)--> DONE
+ *	IDLE/DONE --begin--> INFLIGHT --(completer: finish)--> [on the task's done stack] --(holder: deliver)--> DONE
  *
  * An op is in flight until it is delivered, and a task with ops in flight is not freed: that is the whole proof that
  * the kernel never writes into freed memory. Three things may hold a delivery up, each of them bounded by somebody who
@@ -85,13 +85,18 @@ static void bug_reused(const struct mrt__op *op, const char *starts)
 		 mrt__op_kind_name(op->kind), mrt_task_name(op->task, held, sizeof(held)));
 }
 
-static void check_startable(const struct mrt__op *op, enum mrt__op_kind kind)
+static __attribute__((cold, noinline)) void bug_not_startable(const struct mrt__op *op, enum mrt__op_kind kind)
 {
-	if (mrt__unlikely(op->state == MRT__OP_INFLIGHT))
+	if (op->state == MRT__OP_INFLIGHT)
 		bug_reused(op, mrt__op_kind_name(kind));
-	if (mrt__unlikely(op->state >= MRT__OP_STATES_NR))
-		mrt__bug("op %p is started as %s but holds garbage: zero it before its first use", (const void *)op,
-			 mrt__op_kind_name(kind));
+	mrt__bug("op %p is started as %s but holds garbage: zero it before its first use", (const void *)op,
+		 mrt__op_kind_name(kind));
+}
+
+static inline void check_startable(const struct mrt__op *op, enum mrt__op_kind kind)
+{
+	if (mrt__unlikely(op->state != MRT__OP_IDLE && op->state != MRT__OP_DONE))
+		bug_not_startable(op, kind);
 }
 
 static void set_done(struct mrt__op *op, int64_t res)
@@ -163,6 +168,10 @@ struct mrt__worker *mrt__op_begin(struct mrt__op *op, enum mrt__op_kind kind, un
 	}
 	if (mrt__unlikely(t->shield))
 		flags |= MRT__OPF_SHIELDED;
+	if (!t->ops)
+		t->flags &= ~MRT__TASKF_SHARED;
+	if (kind >= MRT__OP_KINDS_SHARED)
+		t->flags |= MRT__TASKF_SHARED;
 	op->why = 0;
 	op->state = MRT__OP_INFLIGHT;
 	op->kind = (uint8_t)kind;
@@ -183,7 +192,64 @@ void mrt__op_end_inline(struct mrt__op *op, int64_t res)
 	set_done(op, res);
 }
 
-/* ---- ring ops: submit, step, finish ---- */
+/* ---- finish ---- */
+
+static void deliver(struct mrt_task *t, struct mrt__op *op);
+
+/*
+ * Deliver at once, as the task's new holder, if that takes a worker no lock that its caller may hold, and no system call:
+ * whatever comes after the task has returned may (it is given back).
+ */
+static __attribute__((noinline)) bool hand_over(struct mrt_task *t, struct mrt__op *op)
+{
+	if (mrt__unlikely(t->flags & MRT__TASKF_RETURNED))
+		(void)mrt__task_push(t, op); /* held, by us */
+	else
+		deliver(t, op);
+	/* it may wait for more: then nobody need run it */
+	if (!mrt__task_is_runnable(t) && mrt__task_let_go(t))
+		return false;
+	mrt__sched_enqueue(t);
+	return true;
+}
+
+/* The task rests with us, who are its holder by that: the word is not looked at. @return true: made runnable */
+static inline bool finish_kept(struct mrt__worker *w, struct mrt_task *t, struct mrt__op *op)
+{
+	mrt__assert(w && mrt__task_rests_at(t, w->index) && w->in_turn);
+	if (mrt__unlikely(t->flags & MRT__TASKF_RETURNED))
+		(void)mrt__task_push(t, op); /* as below */
+	else
+		deliver(t, op);
+	if (!mrt__task_is_runnable(t) && mrt__likely(!(t->flags & MRT__TASKF_RETURNED)))
+		return false;
+	mrt__task_set_place(t, w->index);
+	mrt__worker_push_woken(w, t);
+	return true;
+}
+
+/* @return true: the task was made runnable */
+static inline bool finish(struct mrt__worker *w, struct mrt__op *op, int64_t raw)
+{
+	struct mrt_task *t = op->task;
+
+	op->raw = raw;
+	if (mrt__likely(mrt__task_rests(t)))
+		return finish_kept(w, t, op);
+	if (mrt__likely(w && w->sched == t->sched))
+		return mrt__task_hold_or_push(t, op) == MRT__CLAIM_HELD && hand_over(t, op);
+	if (mrt__task_push(t, op) == MRT__CLAIM_PUSHED)
+		return false;
+	mrt__sched_enqueue(t);
+	return true;
+}
+
+void mrt__op_finish(struct mrt__op *op, int64_t raw)
+{
+	(void)finish(mrt__worker_self, op, raw); /* for those who count */
+}
+
+/* ---- ring ops: submit, step ---- */
 
 static void enqueue_unstaged(struct mrt__worker *w, struct mrt__op *op)
 {
@@ -523,7 +589,7 @@ static int stage_held(struct mrt__worker *w, struct mrt__op *op)
 }
 
 /* Give an op to the ring if a credit and an SQE are there. */
-static int try_stage(struct mrt__worker *w, struct mrt__op *op)
+static inline __attribute__((always_inline)) int try_stage(struct mrt__worker *w, struct mrt__op *op)
 {
 	bool credit = op->flags & MRT__OPF_CREDIT;
 	int ret;
@@ -566,6 +632,7 @@ struct mrt_op *mrt__op_submit(struct mrt__worker *w, struct mrt__op *op)
 {
 	int ret = NO_ROOM;
 
+	mrt__assert_slow(op->kind < MRT__OP_KINDS_SHARED);
 	op->flags |= MRT__OPF_RING;
 	op->ring = w->index;
 	/* FIFO among those that wait for credits; what needs none passes them by */
@@ -764,17 +831,7 @@ bool mrt__op_step(struct mrt__worker *w, struct mrt__op *op, int32_t res)
 		raw = op->raw;
 	}
 	op->rflags |= MRT__OPR_TERMINAL;
-	mrt__op_finish(op, raw);
-	return true;
-}
-
-void mrt__op_finish(struct mrt__op *op, int64_t raw)
-{
-	struct mrt_task *t = op->task;
-
-	op->raw = raw;
-	if (mrt__task_push_done(t, op))
-		mrt__sched_enqueue(t);
+	return finish(w, op, raw);
 }
 
 /* ---- deliver ---- */
@@ -849,30 +906,26 @@ static void deadline_fired(struct mrt_task *t, struct mrt__op *d)
 	}
 }
 
-void mrt__op_deliver(struct mrt_task *t, struct mrt__op *op)
+/* With everything that may stand behind a result. */
+static __attribute__((noinline)) void deliver_slow(struct mrt_task *t, struct mrt__op *op)
 {
-	const unsigned slow = MRT__OPF_OPENS_FD | MRT__OPF_WAIT | MRT__OPF_OWNS_MEM;
-
-	mrt__assert(op->state == MRT__OP_INFLIGHT && op->task == t);
-	if (mrt__unlikely(op->flags & slow || op->hflags & (MRT__OPH_MSG | MRT__OPH_DEADLINE))) {
-		if (op->hflags & MRT__OPH_MSG && !settle_message(op))
-			return;
-		op->hflags &= (uint8_t)~MRT__OPH_MSG;
-		if (op->hflags & MRT__OPH_DEADLINE && !settle_deadline(op))
-			return;
-		if (t->flags & MRT__TASKF_RETURNED)
-			drop_result(op);
-		if (op->kind == MRT__OP_JOIN && !(op->rflags & MRT__OPR_UNDONE))
-			mrt__task_unref(op->wait.object); /* the join has consumed the handle */
-		release_inputs(op);
-	}
+	if (op->hflags & MRT__OPH_MSG && !settle_message(op))
+		return;
+	op->hflags &= (uint8_t)~MRT__OPH_MSG;
+	if (op->hflags & MRT__OPH_DEADLINE && !settle_deadline(op))
+		return;
+	if (t->flags & MRT__TASKF_RETURNED)
+		drop_result(op);
+	if (op->kind == MRT__OP_JOIN && !(op->rflags & MRT__OPR_UNDONE))
+		mrt__task_unref(op->wait.object); /* the join has consumed the handle */
+	release_inputs(op);
 	unlink_op(op);
 	if (op->hflags & MRT__OPH_AWAITED && t->await_nr > 0)
 		t->await_nr--;
 	op->hflags &= (uint8_t)~MRT__OPH_AWAITED;
-	if (mrt__unlikely(op->rflags & MRT__OPR_PARTIAL))
+	if (op->rflags & MRT__OPR_PARTIAL)
 		op->why = map_error(op, -(int64_t)op->io.len);
-	if (mrt__unlikely(op->raw == -EINVAL && op->flags & MRT__OPF_RING))
+	if (op->raw == -EINVAL && op->flags & MRT__OPF_RING)
 		mrt__file_explain_einval(op);
 	if (op->kind == MRT__OP_DEADLINE) {
 		set_done(op, op->raw);
@@ -885,6 +938,28 @@ void mrt__op_deliver(struct mrt_task *t, struct mrt__op *op)
 	if (op->kind == MRT__OP_JOIN && op->rflags & MRT__OPR_UNDONE)
 		op->why = (int32_t)op->raw;
 	set_done(op, op->raw);
+}
+
+/* Most results have nothing behind them, and are delivered in a few stores. */
+static inline void deliver(struct mrt_task *t, struct mrt__op *op)
+{
+	mrt__assert(op->state == MRT__OP_INFLIGHT && op->task == t);
+	if (mrt__unlikely(op->raw < 0 || t->flags & MRT__TASKF_RETURNED || op->flags & MRT__OPF_OWNS_MEM ||
+			  op->rflags & MRT__OPR_PARTIAL || op->hflags & (MRT__OPH_MSG | MRT__OPH_DEADLINE) ||
+			  op->kind == MRT__OP_DEADLINE || op->kind == MRT__OP_JOIN)) {
+		deliver_slow(t, op);
+		return;
+	}
+	unlink_op(op);
+	if (op->hflags & MRT__OPH_AWAITED && t->await_nr > 0)
+		t->await_nr--;
+	op->hflags &= (uint8_t)~MRT__OPH_AWAITED;
+	set_done(op, op->raw);
+}
+
+void mrt__op_deliver(struct mrt_task *t, struct mrt__op *op)
+{
+	deliver(t, op);
 }
 
 /* ---- cancel ---- */
@@ -929,7 +1004,8 @@ void mrt__op_cancel_on_owner(struct mrt__worker *w, struct mrt__op *op)
 	mrt__ring_cancel(w->ring, op);
 }
 
-/* Nobody else completes it: through the done stack all the same, so that whoever walks the list is not surprised. */
+/* Nobody else completes it: as if somebody else had: the task is held, so it goes through the done
+ * stack, and whoever walks the list is not surprised. */
 static void finish_undone(struct mrt__op *op)
 {
 	op->rflags |= MRT__OPR_UNDONE;
@@ -942,7 +1018,7 @@ void mrt__op_cancel(struct mrt__op *op, unsigned reason_flag)
 
 	if (op->state != MRT__OP_INFLIGHT || op->hflags & (MRT__OPH_CANCELLED | MRT__OPH_HELD))
 		return;
-	if (op->kind == MRT__OP_CLOSE || op->kind == MRT__OP_UNREGISTER)
+	if (op->kind == MRT__OP_CLOSE || op->kind == MRT__OP_CLOSE_FILE || op->kind == MRT__OP_UNREGISTER)
 		return; /* it ends by itself, and a descriptor that is not closed is lost */
 	op->hflags |= (uint8_t)(MRT__OPH_CANCELLED | reason_flag);
 	if (op->flags & MRT__OPF_RING) {

@@ -2,8 +2,7 @@
 /*
  * The private side of struct mrt_op.
  *
- * Who may touch what. "Holder" is the thread that holds the task's RUNNING bit. "Completer" is whoever sees the op's
- * terminal event: the reaping worker, a wheel's driver, a pool thread, another task. "Ring owner" is the worker `ring`.
+ * Who may touch what. "Holder" is who has the task (task.h). "Completer" is whoever sees the op's terminal event: the reaping worker, a wheel's driver, a pool thread, another task. "Ring owner" is the worker `ring`.
  *
  *	field            who, when
  *	res, why, state  holder; while a cancel message is under way `res` is the ring owner's mailbox link
@@ -17,8 +16,9 @@
  *	msg              holder and ring owner, atomic: the cancel message
  *	io, timer, wait  the starter; then whoever the kind says
  *
- * The completer writes raw, pushes the op on the task's done stack (mrt__op_finish) and touches neither op nor frame
- * again. The holder pops the stack and delivers: unlinks, sets res. In flight until delivered.
+ * The completer writes raw (mrt__op_finish). If it becomes the task's holder by that, it delivers: unlinks, sets res; else
+ * it pushes the op on the task's done stack, and the holder pops and delivers it. Then it touches neither op nor frame
+ * again. In flight until delivered.
  */
 #ifndef MRT_SCHED_OP_H
 #define MRT_SCHED_OP_H
@@ -51,16 +51,18 @@ enum mrt__op_state {
 	X(FALLOCATE, "fallocate") X(FTRUNCATE, "ftruncate") X(STATX, "statx") X(UNLINK, "unlink")                      \
 	X(RENAME, "rename") X(MKDIR, "mkdir") X(FADVISE, "fadvise") X(SPLICE, "splice") X(POLL, "poll_fd")             \
 	X(SOCKET, "socket") X(ACCEPT, "accept") X(CONNECT, "connect") X(RECV, "recv") X(SEND, "send")                  \
-	X(SHUTDOWN, "shutdown") X(SLEEP, "sleep") X(DEADLINE, "deadline") X(JOIN, "join") X(SCOPE, "scope")            \
+	X(SHUTDOWN, "shutdown") X(NVME_CMD, "nvme_command") X(NVME_IDENTIFY, "nvme_identify") X(SLEEP, "sleep") X(DEADLINE, "deadline") X(JOIN, "join") X(SCOPE, "scope")            \
 	X(BLOCKING, "blocking") X(ONESHOT, "oneshot_recv") X(NOTIFY, "notify_wait")                                    \
 	X(SEMAPHORE, "semaphore_acquire") X(CHANNEL_SEND, "channel_send") X(CHANNEL_RECV, "channel_recv")             \
-	X(UNREGISTER, "file_unregister") X(NVME_CMD, "nvme_command") X(NVME_IDENTIFY, "nvme_identify")
+	X(CLOSE_FILE, "close") X(UNREGISTER, "file_unregister")
 
 enum mrt__op_kind {
 #define MRT__X(NAME, name) MRT__OP_##NAME,
 	MRT__OP_KINDS(MRT__X)
 #undef MRT__X
-	MRT__OP_KINDS_NR
+	MRT__OP_KINDS_NR,
+	/* from here on: kinds that go through no ring, and that other workers or threads may complete */
+	MRT__OP_KINDS_SHARED = MRT__OP_SLEEP
 };
 
 /* flags: set by the starter before anybody else can see the op, then read by all */
@@ -194,8 +196,8 @@ struct mrt_op *mrt__op_submit(struct mrt__worker *w, struct mrt__op *op);
 void mrt__op_submit_close(struct mrt__worker *w, struct mrt__op *op, int fd);
 
 /**
- * Complete an op: publish its result, push it on its task's done stack, make the task runnable. Afterwards the op, its
- * task and its frame may be gone.
+ * Complete an op: publish its result, deliver it or push it on its task's done stack, make the task runnable if it was
+ * waiting for that. Afterwards the op, its task and its frame may be gone. No lock of an object may be held.
  *
  * @thread    any; the caller is the op's only completer
  * @progress  lock-free but for the inject queue's lock when the caller is no worker of this runtime

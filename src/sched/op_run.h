@@ -9,11 +9,11 @@
  * A CQE came for an op: go on with it (a step of an _all form, another try), or finish it.
  *
  * @thread  the ring's owner
- * @return true: finished; op, task and frame may be gone
+ * @return true: its task was made runnable
  */
 bool mrt__op_step(struct mrt__worker *w, struct mrt__op *op, int32_t res);
 
-/* The holder delivers an op that it has popped; it may have to wait for a message or a deadline. */
+/* The holder delivers an op that is finished; it may have to wait for a message or a deadline. */
 void mrt__op_deliver(struct mrt_task *t, struct mrt__op *op);
 
 /* Cancel an op of this worker's ring. @thread the ring's owner; the op is not delivered meanwhile */

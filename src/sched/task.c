@@ -2,10 +2,10 @@
 /*
  * Tasks: spawn, run, wait, end.
  *
- * mrt__task_run() is the heart. The worker has dequeued a SCHEDULED task and becomes its holder by taking the task word
- * (done stack and requests) in one exchange; it delivers what finished, polls if the await is satisfied, and lets go
- * with one compare-exchange. So a task that waits for one read costs three atomic read-modify-writes a read: the
- * completer's push, the take, the release.
+ * mrt__task_run() is the heart. The worker has dequeued a task, and is its holder by that; it delivers what else was
+ * finished or asked meanwhile, polls if the await is satisfied, and lets go with one compare-exchange. A completer that
+ * finds the task idle becomes its holder with one, delivers, and enqueues it. So an op costs its task two atomic
+ * read-modify-writes; one of its own worker's ring none, because the worker keeps the task meanwhile; a yield none.
  *
  * End of a task, in order: its poll function returned (RETURNED); ops still in flight are cancelled; each is delivered;
  * then the result is published (ENDED), the joiner is told, the scope is told, and the runtime's reference goes. The
@@ -39,7 +39,14 @@ _Static_assert(MRT_POLL_PENDING == 0 && MRT_POLL_READY == 1, "ABI");
 
 /* ---- awaits ---- */
 
-static void collect(struct mrt_task *t);
+static void take_news(struct mrt_task *t);
+
+/* The holder collects what has come: delivers ops, carries out an abort. */
+static inline void collect(struct mrt_task *t)
+{
+	if (mrt__unlikely(mrt__task_has_news(t)))
+		take_news(t);
+}
 
 /* The task suspends until `nr` deliveries have come; 0: a yield. */
 static bool suspend(struct mrt_task *t, int32_t offset, uint32_t nr)
@@ -49,12 +56,17 @@ static bool suspend(struct mrt_task *t, int32_t offset, uint32_t nr)
 	return true;
 }
 
-static void check_awaitable(const struct mrt_task *t, const struct mrt__op *op)
+static __attribute__((cold, noinline)) void bug_awaited(const struct mrt__op *op)
 {
-	if (mrt__unlikely(op->state == MRT__OP_IDLE))
+	if (op->state == MRT__OP_IDLE)
 		mrt__bug("a task awaits op %p, which was never started", (const void *)op);
-	if (mrt__unlikely(op->state == MRT__OP_INFLIGHT && op->task != t))
-		mrt__bug("a task awaits op %p (%s) of another task", (const void *)op, mrt__op_kind_name(op->kind));
+	mrt__bug("a task awaits op %p (%s) of another task", (const void *)op, mrt__op_kind_name(op->kind));
+}
+
+static inline void check_awaitable(const struct mrt_task *t, const struct mrt__op *op)
+{
+	if (mrt__unlikely(op->state == MRT__OP_IDLE || (op->state == MRT__OP_INFLIGHT && op->task != t)))
+		bug_awaited(op);
 }
 
 /* An await that need not wait costs a unit of budget; without budget, or after mrt_yield, it gives others a turn. */
@@ -83,8 +95,7 @@ bool mrt_task_await(struct mrt_task *t, struct mrt_op *pub, int32_t offset)
 
 	if (op->state != MRT__OP_DONE) {
 		check_awaitable(t, op);
-		if (mrt__task_has_news(t))
-			collect(t);
+		collect(t);
 		if (mrt__likely(op->state != MRT__OP_DONE)) {
 			op->hflags |= MRT__OPH_AWAITED;
 			return suspend(t, offset, 1);
@@ -97,8 +108,7 @@ bool mrt_task_await_any(struct mrt_task *t, struct mrt_op *const *ops, size_t op
 {
 	size_t i, done = ops_nr, inflight = 0;
 
-	if (mrt__task_has_news(t))
-		collect(t);
+	collect(t);
 	for (i = 0; i < ops_nr; i++) {
 		struct mrt__op *op = ops[i] ? mrt__op_of(ops[i]) : NULL;
 
@@ -132,8 +142,7 @@ bool mrt_task_await_all(struct mrt_task *t, struct mrt_op *const *ops, size_t op
 	uint32_t inflight = 0;
 	size_t i;
 
-	if (mrt__task_has_news(t))
-		collect(t);
+	collect(t);
 	for (i = 0; i < ops_nr; i++) {
 		struct mrt__op *op = ops[i] ? mrt__op_of(ops[i]) : NULL;
 
@@ -213,9 +222,9 @@ static struct mrt__op *reverse(struct mrt__op *op)
 	return list;
 }
 
-static void take_news(struct mrt_task *t)
+static void take_once(struct mrt_task *t)
 {
-	uint64_t old = mrt__task_take(t, t->flags & MRT__TASKF_ABORTED);
+	uint64_t old = mrt__task_take(t);
 	struct mrt__op *op = (struct mrt__op *)(uintptr_t)(old & MRT__WORD_PTR), *next;
 
 	if (op && op->done_next)
@@ -224,39 +233,56 @@ static void take_news(struct mrt_task *t)
 		next = op->done_next;
 		mrt__op_deliver(t, op);
 	}
-	if (mrt__unlikely(old & MRT__WORD_ABORT) && !(t->flags & MRT__TASKF_ABORTED)) {
+	if (mrt__unlikely(old & MRT__WORD_ABORT)) {
 		t->flags |= MRT__TASKF_ABORTED;
-		mrt__task_keep_aborted(t);
 		abort_ops(t, false);
 	}
 }
 
-/* The holder collects what has come: delivers ops, carries out an abort. */
-static void collect(struct mrt_task *t)
+static __attribute__((noinline)) void take_news(struct mrt_task *t)
 {
 	do
-		take_news(t);
+		take_once(t);
 	while (mrt__task_has_news(t));
 }
 
 static void wake_joiner(struct mrt_task *t);
 
+/* Give the runtime's reference back. */
+static void leave_runtime(struct mrt__worker *w, struct mrt_task *t)
+{
+	mrt__task_unref(t);
+	/* [SCHED.ends.pub] nothing of the task is touched any more; pairs with mrt__sched_tasks_alive() */
+	__atomic_store_n(&w->stats->ends, w->stats->ends + 1, __ATOMIC_RELEASE);
+}
+
 /* All ops are collected: publish the result, tell whoever waits, free. */
 static void end_task(struct mrt__worker *w, struct mrt_task *t)
 {
-	uint64_t end = MRT__WORD_ENDED | MRT__WORD_LIVE | (t->flags & MRT__TASKF_ABORTED ? MRT__WORD_ABORTED : 0);
+	bool told;
 
 	mrt__assert(!t->ops);
 	w->task = NULL;
 	if (t->flags & MRT__TASKF_TRAILER)
 		mrt__task_trailer(t)->on_end(t);
-	/* [TASK.word.end] publishes the result; pairs with mrt_task_is_finished(). An abort that comes meanwhile finds
-	 * RUNNING and sets its bit for nothing. */
-	atomic_store_explicit(&t->word, end, memory_order_release);
+	told = mrt__task_end(t);
 	wake_joiner(t);
-	mrt__task_unref(t);
-	/* [SCHED.ends.pub] nothing of the task is touched any more; pairs with mrt__sched_tasks_alive() */
-	__atomic_store_n(&w->stats->ends, w->stats->ends + 1, __ATOMIC_RELEASE);
+	if (mrt__unlikely(told) && !mrt__task_leave(t))
+		return; /* whoever reads the message does it */
+	leave_runtime(w, t);
+}
+
+void mrt__task_told(struct mrt__worker *w, struct mrt_task *t)
+{
+	/* before TOLD goes: if it does not rest here, the cell may go with it */
+	bool rests = mrt__task_rests_at(t, w->index);
+
+	if (mrt__task_end_told(t)) {
+		leave_runtime(w, t);
+	} else if (rests) {
+		mrt__task_set_place(t, w->index);
+		mrt__sched_enqueue(t);
+	}
 }
 
 static bool has_ended(const struct mrt_task *t)
@@ -264,13 +290,7 @@ static bool has_ended(const struct mrt_task *t)
 	return t->flags & MRT__TASKF_RETURNED && !t->ops;
 }
 
-/* Is there anything for the worker to do with the task now? */
-static bool is_runnable(const struct mrt_task *t)
-{
-	return t->flags & MRT__TASKF_RETURNED ? !t->ops : t->await_nr == 0;
-}
-
-static enum mrt_poll call_poll(struct mrt__worker *w, struct mrt_task *t)
+static inline enum mrt_poll call_poll(struct mrt__worker *w, struct mrt_task *t)
 {
 	struct mrt_worker_stats *stats = w->stats;
 	enum mrt_poll poll;
@@ -285,7 +305,7 @@ static enum mrt_poll call_poll(struct mrt__worker *w, struct mrt_task *t)
 }
 
 /* Timed now and then, always for tasks that were slow: those get the staged ops out of the way first. */
-static enum mrt_poll call_poll_timed(struct mrt__worker *w, struct mrt_task *t)
+static __attribute__((noinline)) enum mrt_poll call_poll_timed(struct mrt__worker *w, struct mrt_task *t)
 {
 	enum mrt_poll poll;
 	uint64_t start;
@@ -301,8 +321,23 @@ static enum mrt_poll call_poll_timed(struct mrt__worker *w, struct mrt_task *t)
 	return poll;
 }
 
+/* It came from elsewhere: its ops in flight, if it has any, are of other rings. */
+static __attribute__((noinline)) void move_here(struct mrt__worker *w, struct mrt_task *t)
+{
+	mrt__stat_add(&w->stats->moved, 1);
+	mrt__task_set_place(t, w->index);
+	if (t->ops)
+		t->flags |= MRT__TASKF_SHARED;
+}
+
+static __attribute__((noinline)) void cancel_left(struct mrt_task *t)
+{
+	abort_ops(t, true);
+	collect(t); /* what could be taken out at once is not waited for */
+}
+
 /* The poll function is called once; RETURNED is set if it has ended. @return true: it yields */
-static bool poll_task(struct mrt__worker *w, struct mrt_task *t)
+static inline bool poll_task(struct mrt__worker *w, struct mrt_task *t)
 {
 	enum mrt_poll poll;
 
@@ -310,10 +345,8 @@ static bool poll_task(struct mrt__worker *w, struct mrt_task *t)
 		t->result = -ECANCELED;
 		poll = MRT_POLL_READY;
 	} else {
-		if (t->last_worker != w->index) {
-			mrt__stat_add(&w->stats->moved, 1);
-			t->last_worker = w->index;
-		}
+		if (mrt__unlikely(mrt__task_place(t) != w->index))
+			move_here(w, t);
 		t->flags |= MRT__TASKF_POLLED;
 		if (mrt__unlikely(t->slow || (w->stats->polls & SAMPLE_MASK) == 0))
 			poll = call_poll_timed(w, t);
@@ -323,46 +356,52 @@ static bool poll_task(struct mrt__worker *w, struct mrt_task *t)
 	if (poll == MRT_POLL_PENDING)
 		return t->await_nr == 0;
 	t->flags |= MRT__TASKF_RETURNED;
-	if (mrt__unlikely(t->ops != NULL)) {
-		abort_ops(t, true);
-		collect(t); /* what could be taken out at once is not waited for */
-	}
+	if (mrt__unlikely(t->ops != NULL))
+		cancel_left(t);
 	return false;
 }
 
-void mrt__task_run(struct mrt__worker *w, struct mrt_task *t)
+/* The task waits: keep it if nobody but this worker can complete its ops, else let go. False: something came. */
+static inline bool rest(const struct mrt__worker *w, struct mrt_task *t)
 {
-	bool yields = false;
+	if (!(t->flags & (MRT__TASKF_SHARED | MRT__TASKF_ABORTED)) && w->keeper && mrt__task_place(t) == w->index)
+		return mrt__task_keep(t, w->keeper, w->index);
+	return mrt__task_let_go(t);
+}
 
-	w->task = t;
-	collect(t);
-	if (mrt__likely(is_runnable(t)) && !(t->flags & MRT__TASKF_RETURNED))
-		yields = poll_task(w, t);
-	if (has_ended(t)) {
-		end_task(w, t);
-		return;
-	}
-	if (yields) {
-		w->task = NULL;
-		mrt__task_requeue(t);
-		mrt__worker_push_yielded(w, t);
-		return;
-	}
-	while (!mrt__task_try_idle(t, t->flags & MRT__TASKF_ABORTED)) {
+/* Something came while it ran. */
+static __attribute__((noinline)) void run_on(struct mrt__worker *w, struct mrt_task *t)
+{
+	do {
 		collect(t);
 		if (has_ended(t)) {
 			end_task(w, t);
 			return;
 		}
-		if (!is_runnable(t))
-			continue;
-		/* something came while it ran: behind those that wait already */
-		w->task = NULL;
-		mrt__task_requeue(t);
-		mrt__worker_push_yielded(w, t);
-		return;
-	}
+		if (mrt__task_is_runnable(t)) {
+			/* behind those that wait already */
+			w->task = NULL;
+			mrt__worker_push_yielded(w, t);
+			return;
+		}
+	} while (!rest(w, t));
 	w->task = NULL;
+}
+
+void mrt__task_run(struct mrt__worker *w, struct mrt_task *t)
+{
+	w->task = t;
+	collect(t);
+	if (mrt__likely(mrt__task_is_runnable(t)) && mrt__likely(!(t->flags & MRT__TASKF_RETURNED)) && poll_task(w, t)) {
+		w->task = NULL;
+		mrt__worker_push_yielded(w, t);
+	} else if (has_ended(t)) {
+		end_task(w, t);
+	} else if (mrt__likely(rest(w, t))) {
+		w->task = NULL;
+	} else {
+		run_on(w, t);
+	}
 }
 
 /* ---- spawn ---- */
@@ -478,18 +517,19 @@ static void init_task(struct mrt_task *t, struct mrt__sched *s, struct mrt__work
 	t->ops = NULL;
 	t->await_nr = 0;
 	atomic_init(&t->refs, handle ? 2 : 1);
-	t->frame_bytes = (uint32_t)frame_bytes;
-	t->last_worker = w ? w->index : UINT16_MAX;
+	t->frame_bytes = (uint32_t)frame_bytes | (opts->name ? MRT__FRAME_NAMED : 0);
+	mrt__task_set_place(t, w ? w->index : MRT__PLACE_NONE);
 	t->shield = t->slow = 0;
 	t->result = 0;
 	atomic_init(&t->join, 0);
 	t->sched = s;
-	t->name = opts->name;
+	if (opts->name)
+		*(const char **)(void *)mrt__task_behind_frame(t) = opts->name;
 	if (sp->on_end)
 		mrt__task_trailer(t)->on_end = sp->on_end;
-	/* [TASK.word.spawn] from here on it can be aborted; SCHEDULED is ours, so nobody else enqueues it; pairs with
+	/* [TASK.word.spawn] from here on it can be aborted; it is ours, so nobody else enqueues it; pairs with
 	 * [TASK.word.ask] and [TASK.word.take]. What queues it publishes it as well */
-	atomic_store_explicit(&t->word, MRT__WORD_LIVE | MRT__WORD_SCHEDULED, memory_order_release);
+	atomic_store_explicit(&t->word, MRT__WORD_LIVE | MRT__WORD_HELD, memory_order_release);
 }
 
 static void place_spread(struct mrt__sched *s, struct mrt_task *t);
@@ -510,6 +550,8 @@ int mrt__task_spawn(struct mrt__sched *s, const struct mrt__spawn *sp, struct mr
 		w = NULL;
 	frame_bytes = mrt__max(sp->frame_bytes, opts.frame_bytes);
 	bytes = sizeof(*t) + mrt__task_frame_room(frame_bytes);
+	if (opts.name)
+		bytes += MRT__TASK_NAME_ROOM;
 	if (sp->on_end)
 		bytes += sizeof(struct mrt__task_trailer) + sp->trailer_bytes;
 	err = alloc_task(s, w, bytes, &id, &out, &t);
@@ -557,7 +599,7 @@ static void place_spread(struct mrt__sched *s, struct mrt_task *t)
 			best_load = load;
 		}
 	}
-	t->last_worker = best->index;
+	mrt__task_set_place(t, best->index);
 	mrt__inbox_push(best, t);
 }
 
@@ -594,11 +636,21 @@ void mrt__task_unref(struct mrt_task *t)
 void mrt__task_abort(struct mrt_task *t)
 {
 	struct mrt__worker *w = mrt__worker_self;
+	unsigned keeper;
 
-	if (mrt__task_ask_abort(t))
+	switch (mrt__task_ask_abort(t, &keeper)) {
+	case MRT__ASK_ENQUEUE:
 		mrt__sched_enqueue(t);
-	else if (w && w->task == t)
-		collect(t); /* itself: what it starts next in this very poll is refused already */
+		break;
+	case MRT__ASK_TELL:
+		mrt__tell(t->sched->workers[keeper], t);
+		break;
+	case MRT__ASK_NOTHING:
+		break;
+	}
+	/* itself: what it starts next in this very poll is refused already */
+	if (w && w->task == t)
+		collect(t);
 }
 
 void mrt_abort(struct mrt_task *t)
@@ -776,16 +828,15 @@ bool mrt__task_report(struct mrt_task *t)
 
 	if (!(word & MRT__WORD_LIVE) || word & MRT__WORD_ENDED)
 		return false;
-	if (word & (MRT__WORD_RUNNING | MRT__WORD_SCHEDULED)) {
-		/* not ours: its name may go with it */
-		mrt__sched_log(t->sched, MRT_LOG_WARN, "task %llu is %s", (unsigned long long)t->id,
-			       word & MRT__WORD_RUNNING ? "being polled" : "runnable");
+	if (word & MRT__WORD_HELD) {
+		/* not ours: its name may go with it. A keeper has aborted what it keeps, or does not answer */
+		mrt__sched_log(t->sched, MRT_LOG_WARN, "task %llu is runnable, or being polled", (unsigned long long)t->id);
 		return true;
 	}
 	old = word;
-	/* [TASK.word.take] be its holder while we read its list; pairs with [TASK.word.put]; relaxed on failure: then
+	/* [TASK.word.hold] be its holder while we read its list; pairs with [TASK.word.put]; relaxed on failure: then
 	 * it is not reported */
-	if (!atomic_compare_exchange_strong_explicit(&t->word, &old, word | MRT__WORD_RUNNING, memory_order_acquire,
+	if (!atomic_compare_exchange_strong_explicit(&t->word, &old, word | MRT__WORD_HELD, memory_order_acquire,
 						     memory_order_relaxed))
 		return true;
 	for (op = t->ops; op; op = op->next, nr++)
@@ -794,10 +845,8 @@ bool mrt__task_report(struct mrt_task *t)
 	mrt__sched_log(t->sched, MRT_LOG_WARN, "task %s (%llu) waits with %u ops in flight:%s%s",
 		       mrt_task_name(t, name, sizeof(name)), (unsigned long long)t->id, nr, ops,
 		       nr > REPORT_OPS_MAX ? " ..." : "");
-	if (!mrt__task_try_idle(t, t->flags & MRT__TASKF_ABORTED)) {
-		mrt__task_requeue(t);
+	if (!mrt__task_let_go(t))
 		mrt__sched_enqueue(t);
-	}
 	return true;
 }
 
@@ -815,8 +864,8 @@ const char *mrt_task_name(const struct mrt_task *t, char *buf, size_t buf_bytes)
 {
 	Dl_info info;
 
-	if (t->name)
-		return t->name;
+	if (t->frame_bytes & MRT__FRAME_NAMED)
+		return *(const char *const *)(const void *)mrt__task_behind_frame((struct mrt_task *)(uintptr_t)t);
 	if (dladdr((void *)(uintptr_t)t->fn, &info) && info.dli_sname)
 		return info.dli_sname;
 	(void)snprintf(buf, buf_bytes, "task@%p", (void *)(uintptr_t)t->fn); /* cut to fit */

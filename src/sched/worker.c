@@ -48,6 +48,7 @@ int mrt__worker_create(const struct mrt__worker_opts *opts, struct mrt__worker *
 	w->ring = opts->ring;
 	w->index = (uint16_t)opts->index;
 	w->cpu = opts->cpu;
+	w->keeper = MRT__WORD_KEEPER_OF(opts->index);
 	w->stats = &opts->sched->stats[opts->index];
 	mrt__stat_set(&w->stats->index, opts->index);
 	mrt__stat_set(&w->stats->cpu, opts->cpu);
@@ -189,11 +190,10 @@ void mrt__sched_enqueue(struct mrt_task *t)
 	struct mrt__sched *s = t->sched;
 
 	if (mrt__likely(w && w->sched == s)) {
-		mrt__stat_add(&w->stats->local_schedules, 1);
 		if (w->in_turn) {
-			w->turn_woken++;
-			mrt__worker_push(w, t);
+			mrt__worker_push_woken(w, t);
 		} else {
+			mrt__stat_add(&w->stats->local_schedules, 1);
 			schedule_local(w, t);
 		}
 		return;
@@ -261,6 +261,45 @@ void mrt__mailbox_push(struct mrt__worker *owner, struct mrt__op *op)
 	while (!atomic_compare_exchange_weak_explicit(&owner->mailbox, &old, op, memory_order_release,
 						      memory_order_relaxed));
 	mrt__sched_wake(owner);
+}
+
+void mrt__tell(struct mrt__worker *keeper, struct mrt_task *t)
+{
+	struct mrt__worker *self = mrt__worker_self;
+	struct mrt__sched *s = keeper->sched;
+	bool outside = !self || self->sched != s;
+	struct mrt_task *old;
+
+	if (keeper == self) {
+		mrt__task_told(self, t);
+		return;
+	}
+	if (outside) /* relaxed: as in mrt__sched_enqueue() */
+		atomic_fetch_add_explicit(&s->remote_wakes, 1, memory_order_relaxed);
+	/* relaxed: the exchange decides */
+	old = atomic_load_explicit(&keeper->told, memory_order_relaxed);
+	do
+		t->told_next = old;
+	/* [WORKER.told.push] publishes the link, and the ask with it; pairs with [WORKER.told.take] */
+	while (!atomic_compare_exchange_weak_explicit(&keeper->told, &old, t, memory_order_release,
+						      memory_order_relaxed));
+	mrt__sched_wake(keeper);
+	if (outside) /* [SCHED.remote.done] the last access; pairs with free_runtime() */
+		atomic_fetch_add_explicit(&s->remote_done, 1, memory_order_release);
+}
+
+static void drain_told(struct mrt__worker *w)
+{
+	struct mrt_task *t, *next;
+
+	/* relaxed: empty needs no order */
+	if (mrt__likely(!atomic_load_explicit(&w->told, memory_order_relaxed)))
+		return;
+	/* [WORKER.told.take] pairs with [WORKER.told.push] */
+	for (t = atomic_exchange_explicit(&w->told, NULL, memory_order_acquire); t; t = next) {
+		next = t->told_next;
+		mrt__task_told(w, t);
+	}
 }
 
 static void drain_mailbox(struct mrt__worker *w)
@@ -585,6 +624,7 @@ bool mrt__worker_turn(struct mrt__worker *w)
 	/* relaxed: as closing, it comes with a wake. [WORKER.report.ask] pairs with report_holdups() */
 	if (mrt__unlikely(atomic_load_explicit(&w->report, memory_order_relaxed)))
 		report_tasks(w);
+	drain_told(w);
 	drain_mailbox(w);
 	/* relaxed: it comes with a wake, and its lock orders the rest */
 	if (mrt__unlikely(atomic_load_explicit(&w->sched->files->version, memory_order_relaxed) != w->files_seen ||
@@ -604,6 +644,7 @@ bool mrt__worker_turn(struct mrt__worker *w)
 	w->in_turn = false;
 	if (now)
 		mrt__stat_set(&w->stats->turn_ns, now);
+	mrt__stat_add(&w->stats->local_schedules, w->turn_woken);
 	publish_gauges(w);
 	notify_if_plenty(w, mrt__max(made, w->turn_woken));
 	/* mailbox and aborts make tasks runnable without taking a share */
@@ -640,7 +681,7 @@ static void tune_events(struct mrt__worker *w)
 	w->event_interval = len >= 64 ? 3 * base : len >= 16 ? base : mrt__max(base / 4, 1u);
 }
 
-static void event_turn(struct mrt__worker *w)
+static __attribute__((noinline)) void event_turn(struct mrt__worker *w)
 {
 	(void)mrt__worker_turn(w); /* there is work in any case */
 	if (w->sched->tune_events)
@@ -657,7 +698,7 @@ static void event_turn(struct mrt__worker *w)
 
 /* ---- one tick ---- */
 
-static struct mrt_task *pop_inject(struct mrt__worker *w)
+static __attribute__((noinline)) struct mrt_task *pop_inject(struct mrt__worker *w)
 {
 	struct mrt_task *t;
 
@@ -694,7 +735,7 @@ static bool work_anywhere(struct mrt__sched *s)
 	return false;
 }
 
-static void leave_search(struct mrt__worker *w)
+static __attribute__((noinline)) void leave_search(struct mrt__worker *w)
 {
 	w->searching = false;
 	mrt__stat_set(&w->stats->state, MRT_WORKER_RUNNING);
@@ -706,20 +747,12 @@ static void leave_search(struct mrt__worker *w)
 		mrt__sched_notify(w->sched);
 }
 
-/* Run a task, and up to three that it put into the next slot, on one budget. */
-static void run(struct mrt__worker *w, struct mrt_task *t)
+/* Up to three tasks that the one before put into the next slot. */
+static __attribute__((noinline)) void run_next(struct mrt__worker *w)
 {
+	struct mrt_task *t;
 	unsigned i;
 
-	if (mrt__unlikely(w->searching))
-		leave_search(w);
-	if (mrt__unlikely(w->woken)) {
-		w->woken = false;
-		if (w->sched->workers_nr > 1)
-			mrt__sentry_on_work(w);
-	}
-	w->budget = MRT__BUDGET;
-	mrt__task_run(w, t);
 	for (i = 1; i <= MRT__NEXT_POLLS_MAX; i++) {
 		t = mrt__runq_next_take(&w->runq);
 		if (!t)
@@ -733,6 +766,26 @@ static void run(struct mrt__worker *w, struct mrt_task *t)
 		mrt__task_run(w, t);
 	}
 	w->next_enabled = true;
+}
+
+static __attribute__((noinline)) void first_after_park(struct mrt__worker *w)
+{
+	w->woken = false;
+	if (w->sched->workers_nr > 1)
+		mrt__sentry_on_work(w);
+}
+
+/* Run a task, and those that it puts into the next slot, on one budget. */
+static inline void run(struct mrt__worker *w, struct mrt_task *t)
+{
+	if (mrt__unlikely(w->searching))
+		leave_search(w);
+	if (mrt__unlikely(w->woken))
+		first_after_park(w);
+	w->budget = MRT__BUDGET;
+	mrt__task_run(w, t);
+	if (mrt__runq_has_next(&w->runq))
+		run_next(w);
 }
 
 static struct mrt_task *search(struct mrt__worker *w)
@@ -822,18 +875,11 @@ static bool trim(struct mrt__worker *w)
 	return true;
 }
 
-enum mrt__tick mrt__worker_tick(struct mrt__worker *w)
+/* Nothing at home: turn the ring, search. */
+static __attribute__((noinline)) enum mrt__tick tick_without_work(struct mrt__worker *w)
 {
 	struct mrt_task *t;
 
-	mrt__stat_add(&w->stats->ticks, 1);
-	if (mrt__unlikely(--w->event_left == 0))
-		event_turn(w);
-	t = next_task(w);
-	if (mrt__likely(t)) {
-		run(w, t);
-		return MRT__TICK_RAN;
-	}
 	if (mrt__worker_turn(w)) {
 		/* found at home: whoever was woken to search need not, and tells the others */
 		if (mrt__unlikely(w->searching))
@@ -856,6 +902,20 @@ enum mrt__tick mrt__worker_tick(struct mrt__worker *w)
 		return MRT__TICK_RAN;
 	}
 	return trim(w) ? MRT__TICK_RAN : MRT__TICK_PARK;
+}
+
+enum mrt__tick mrt__worker_tick(struct mrt__worker *w)
+{
+	struct mrt_task *t;
+
+	mrt__stat_add(&w->stats->ticks, 1);
+	if (mrt__unlikely(--w->event_left == 0))
+		event_turn(w);
+	t = next_task(w);
+	if (mrt__unlikely(!t))
+		return tick_without_work(w);
+	run(w, t);
+	return MRT__TICK_RAN;
 }
 
 /* ---- park ---- */

@@ -31,6 +31,7 @@ struct mrt__worker {
 	struct mrt_worker_stats *stats;
 	uint16_t index;
 	int cpu;                        /* pinned to, -1: floats */
+	uint64_t keeper;                /* our mark in a task's word, 0: we keep none */
 
 	/* ---- the owner's ---- */
 	struct mrt_task *task;          /* being polled, or whose news are being delivered */
@@ -83,6 +84,9 @@ struct mrt__worker {
 	 * [.take] */
 	_Atomic(struct mrt_task *) inbox;
 	atomic_uint inbox_nr;
+	/* tasks that we keep, or did, and that were asked to abort; by told_next; MPSC, taken whole. [WORKER.told.push],
+	 * [.take] */
+	_Atomic(struct mrt_task *) told;
 	atomic_bool report;             /* asked to say what its tasks wait for; it clears it */
 	atomic_bool sentry_armed;       /* the ring's sentry timer runs */
 	_Atomic uint64_t seen_polls;    /* whoever looked as sentry: our poll count then, */
@@ -163,6 +167,17 @@ void mrt__inbox_push(struct mrt__worker *w, struct mrt_task *t);
 
 /* Take all that was placed on v, oldest first; linked by queue_next. @thread any */
 struct mrt_task *mrt__inbox_take(struct mrt__worker *v);
+
+/* Something became runnable within w's own ring turn. */
+static inline void mrt__worker_push_woken(struct mrt__worker *w, struct mrt_task *t)
+{
+	w->turn_woken++;
+	if (mrt__unlikely(!mrt__runq_try_push(&w->runq, t)))
+		mrt__worker_push(w, t);
+}
+
+/* Send a task that was asked (MRT__ASK_TELL) to its keeper, and wake it. @thread any; t may be gone afterwards */
+void mrt__tell(struct mrt__worker *keeper, struct mrt_task *t);
 
 /* Submit what is staged. */
 void mrt__worker_flush(struct mrt__worker *w);
