@@ -33,6 +33,40 @@ static void *map_zeroed(size_t bytes)
 	return p == MAP_FAILED ? NULL : p;
 }
 
+#define HUGE_BYTES ((size_t)2 << 20)
+
+/*
+ * Memory for I/O, as little as possible scattered where it is going to be registered: in huge pages, if the machine has
+ * them to give. The pages in front of the first whole one are given back.
+ */
+static char *map_buffers(const struct run *r)
+{
+	size_t bytes = (r->buffers_bytes + HUGE_BYTES - 1) & ~(HUGE_BYTES - 1), lead;
+	char *p;
+
+	if (!r->o->fast.fixedbufs)
+		return map_zeroed(r->buffers_bytes);
+	p = mmap(NULL, bytes + HUGE_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (p == MAP_FAILED)
+		return NULL;
+	lead = -(uintptr_t)p & (HUGE_BYTES - 1);
+	if (lead)
+		(void)munmap(p, lead);
+	(void)munmap(p + lead + bytes, HUGE_BYTES - lead);
+	(void)madvise(p + lead, bytes, MADV_HUGEPAGE); /* an optimisation */
+	memset(p + lead, 0, r->buffers_bytes);
+	return p + lead;
+}
+
+static void unmap_buffers(struct run *r)
+{
+	size_t bytes = r->buffers_bytes;
+
+	if (r->o->fast.fixedbufs)
+		bytes = (bytes + HUGE_BYTES - 1) & ~(HUGE_BYTES - 1);
+	(void)munmap(r->buffers, bytes);
+}
+
 static void init_lane(struct lane *l, struct run *r, struct target_count *counts)
 {
 	/* fresh mappings are zero: only what must not be */
@@ -104,7 +138,6 @@ static int init_job(struct job *j, struct run *r, unsigned idx, bool read_back)
 
 	j->run = r;
 	j->idx = idx;
-	j->cpu = nth_cpu(&o->cpus, idx);
 	j->slots = r->slots + (size_t)idx * o->iodepth;
 	j->parts = r->parts + (size_t)idx * r->targets_nr;
 	if (o->rate_iops)
@@ -119,6 +152,7 @@ static int init_job(struct job *j, struct run *r, unsigned idx, bool read_back)
 		p->fd = target_reopen(&r->targets->t[i], o);
 		if (p->fd < 0)
 			return p->fd;
+		p->io_fd = p->fd;
 	}
 	return 0;
 }
@@ -134,11 +168,27 @@ static void fill_buffers(struct run *r)
 	}
 }
 
-static int allocate(struct run *r, const struct engine *e)
+/* The engine's own memory, or plain. */
+static int allocate_buffers(struct run *r)
 {
-	size_t stride = ((size_t)r->bs + 4095) & ~(size_t)4095, parts_bytes;
+	size_t stride = ((size_t)r->bs + 4095) & ~(size_t)4095;
+	int rc;
 
-	r->lanes_nr = e->lanes_nr(r->o);
+	r->buffers_bytes = r->slots_nr * stride;
+	if (!r->engine->open) {
+		r->buffers = map_buffers(r);
+		return r->buffers ? 0 : -ENOMEM;
+	}
+	rc = r->engine->open(r);
+	r->opened = rc == 0;
+	return rc;
+}
+
+static int allocate(struct run *r)
+{
+	size_t parts_bytes;
+
+	r->lanes_nr = r->engine->lanes_nr(r->o);
 	r->slots_nr = r->jobs_nr * r->o->iodepth;
 	parts_bytes = (size_t)r->jobs_nr * r->targets_nr * sizeof(*r->parts);
 	r->parts = aligned_alloc(128, parts_bytes);
@@ -147,20 +197,20 @@ static int allocate(struct run *r, const struct engine *e)
 	r->jobs = aligned_alloc(128, r->jobs_nr * sizeof(*r->jobs));
 	r->slots = aligned_alloc(64, r->slots_nr * sizeof(*r->slots));
 	r->lanes = map_zeroed(r->lanes_nr * sizeof(*r->lanes));
-	r->buffers_bytes = r->slots_nr * stride;
-	r->buffers = map_zeroed(r->buffers_bytes);
 	if (r->parts) {
 		memset(r->parts, 0, parts_bytes);
 		for (size_t i = 0; i < (size_t)r->jobs_nr * r->targets_nr; i++)
 			r->parts[i].fd = -1;
 	}
-	if (!r->parts || !r->jobs || !r->slots || !r->lanes || !r->buffers || (r->targets_nr > 1 && !r->counts))
+	if (!r->parts || !r->jobs || !r->slots || !r->lanes || (r->targets_nr > 1 && !r->counts))
 		return -ENOMEM;
 	memset(r->jobs, 0, r->jobs_nr * sizeof(*r->jobs));
 	memset(r->slots, 0, r->slots_nr * sizeof(*r->slots));
+	for (unsigned i = 0; i < r->jobs_nr; i++)
+		r->jobs[i].cpu = nth_cpu(&r->o->cpus, i);
 	for (unsigned i = 0; i < r->lanes_nr; i++)
 		init_lane(&r->lanes[i], r, r->counts ? r->counts + (size_t)i * r->targets_nr : NULL);
-	return 0;
+	return allocate_buffers(r);
 }
 
 static void choose_work(struct run *r, bool read_back)
@@ -227,11 +277,12 @@ int run_init(struct run *r, const struct bench_opts *o, const struct targets *ts
 	r->targets = ts;
 	r->targets_nr = ts->nr;
 	r->verify = v;
+	r->engine = e;
 	r->bs = (uint32_t)o->bs;
 	r->slat_sample = o->slat_sample;
 	r->jobs_nr = o->numjobs;
 	choose_work(r, read_back);
-	rc = allocate(r, e);
+	rc = allocate(r);
 	if (rc == 0 && o->lat_log && !read_back)
 		rc = allocate_logs(r);
 	for (unsigned i = 0; i < r->jobs_nr && rc == 0; i++)
@@ -251,8 +302,10 @@ void run_fini(struct run *r)
 	}
 	if (r->lanes)
 		(void)munmap(r->lanes, r->lanes_nr * sizeof(*r->lanes));
-	if (r->buffers)
-		(void)munmap(r->buffers, r->buffers_bytes);
+	if (r->opened)
+		r->engine->close(r);
+	else if (r->buffers)
+		unmap_buffers(r);
 	if (r->log_entries)
 		(void)munmap(r->log_entries, r->log_bytes);
 	free(r->logs);

@@ -48,7 +48,8 @@ enum job_pick { PICK_SEQ, PICK_UNIFORM, PICK_ZIPF, PICK_VERIFY };
 
 /* A job's part of one target. */
 struct part {
-	int fd;                         /* the job's own */
+	int fd;                         /* the job's own; -1: an engine has taken it */
+	int io_fd;                      /* what the engine's I/O names it by: fd, a slot, a handle */
 	unsigned target;                /* number */
 	uint64_t base;                  /* bytes: where the region starts */
 	uint64_t blocks;                /* of bs in the region */
@@ -125,6 +126,9 @@ struct lane {
 struct engine_note {
 	char what[160];                 /* one line: threads, tasks, rings */
 	char ring[256];                 /* flags granted and fall-backs; empty without a ring */
+	char rung[32];                  /* highest rung of the fast path that the I/O got; empty: not asked, or no ring */
+	char rung_text[512];            /* what it got, and why not the next one */
+	char arena[512];                /* registered memory, in words; empty: none asked for */
 	uint64_t enters;
 	unsigned extra_nr;
 	struct {
@@ -147,6 +151,8 @@ struct run {
 
 	const struct bench_opts *o;
 	const struct targets *targets;
+	const struct engine *engine;
+	bool opened;                    /* engine->open() gave the buffers */
 	struct verify *verify;          /* NULL: no checks */
 	struct job *jobs;
 	unsigned jobs_nr, slots_nr, lanes_nr;
@@ -173,6 +179,12 @@ struct engine {
 	const char *name;
 	/* How many lanes it needs; they are made before start. */
 	unsigned (*lanes_nr)(const struct bench_opts *o);
+	/*
+	 * Own memory for I/O instead of the run's: set r->buffers to r->buffers_bytes of it. NULL: none. 0 or -errno after a
+	 * message. close is called at the end of a run that was laid out, also if it never started.
+	 */
+	int (*open)(struct run *r);
+	void (*close)(struct run *r);
 	/* Make everything ready; nothing is measured yet. 0 or -errno after a message. */
 	int (*start)(struct run *r);
 	/* Begin the I/O. */
@@ -214,10 +226,10 @@ static inline unsigned lane_job(const struct run *r, unsigned lane)
 	return (unsigned)((uint64_t)lane * r->jobs_nr / r->lanes_nr);
 }
 
-/* Descriptor of the I/O that slot_next() chose. */
+/* File of the I/O that slot_next() chose: a descriptor, unless the engine has set another name. */
 static inline int slot_fd(const struct slot *s)
 {
-	return s->part->fd;
+	return s->part->io_fd;
 }
 
 /* Rate mode: claim the next start; false: the slot has ended. Then wait until s->intended_ns, then slot_next(). */

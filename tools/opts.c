@@ -476,6 +476,40 @@ static int set_slat_sample(struct parse *p, const char *v)
 	return set_unsigned(p, v, 1, 1000000, &p->o->slat_sample);
 }
 
+static int set_fixedbufs(struct parse *p, const char *v) { return set_flag(p, v, &p->o->fast.fixedbufs); }
+static int set_registerfiles(struct parse *p, const char *v) { return set_flag(p, v, &p->o->fast.registerfiles); }
+static int set_hipri(struct parse *p, const char *v) { return set_flag(p, v, &p->o->fast.hipri); }
+static int set_hybrid(struct parse *p, const char *v) { return set_flag(p, v, &p->o->fast.hybrid); }
+static int set_sqpoll(struct parse *p, const char *v) { return set_flag(p, v, &p->o->fast.sqpoll); }
+
+static int set_sqpoll_cpu(struct parse *p, const char *v)
+{
+	unsigned cpu = 0;
+	int rc = set_unsigned(p, v, 0, CPU_SETSIZE - 1, &cpu);
+
+	if (rc == 0)
+		p->o->fast.sqpoll_cpu = (int)cpu;
+	return rc;
+}
+
+static int set_sqpoll_idle(struct parse *p, const char *v)
+{
+	return set_unsigned(p, v, 1, 60000, &p->o->fast.sqpoll_idle_ms);
+}
+
+static int set_cmd_type(struct parse *p, const char *v)
+{
+	if (strcmp(v, "none") && strcmp(v, "nvme"))
+		return refuse(p, "'%s' is neither none nor nvme", v);
+	p->o->fast.nvme = v[1] == 'v';
+	return 0;
+}
+
+static int set_nonvectored(struct parse *p, const char *v)
+{
+	return set_fixed(p, v, true, "reads and writes are never vectored here");
+}
+
 static int set_pre_read(struct parse *p, const char *v)
 {
 	bool on = true;
@@ -670,6 +704,17 @@ static const struct option_row rows[] = {
 	{ "ioengine", required_argument, set_engine, "E", "the same as --engine" },
 	{ "compare", optional_argument, set_compare, "ROUNDS", "all engines in turn (5 rounds) and their ratios" },
 	{ "repeat", required_argument, set_repeat, "N", "the same run N times: medians and spread" },
+	{ "fixedbufs", optional_argument, set_fixedbufs, "0|1",
+	  "registered buffers: the runtime's arena; the bare loop registers its own" },
+	{ "registerfiles", optional_argument, set_registerfiles, "0|1", "registered files" },
+	{ "hipri", optional_argument, set_hipri, "0|1", "poll the device for completions (IOPOLL); needs --direct=1" },
+	{ "hybrid", optional_argument, set_hybrid, "0|1", "with --hipri: sleep before polling (kernel 6.13)" },
+	{ "sqthread_poll", optional_argument, set_sqpoll, "0|1", "a kernel thread submits (SQPOLL); it needs a CPU" },
+	{ "sqthread_poll_cpu", required_argument, set_sqpoll_cpu, "CPU", "where that thread runs" },
+	{ "sqthread_idle", required_argument, set_sqpoll_idle, "MS", "how long it spins before it sleeps (1000)" },
+	{ "cmd_type", required_argument, set_cmd_type, "T",
+	  "none, or nvme: NVMe commands past the block layer; PATH is then /dev/ngXnY" },
+	{ "nonvectored", optional_argument, set_nonvectored, NULL, "always so" },
 	{ "cpus_allowed", required_argument, set_cpus, "LIST", "CPUs to run on, job i on the i-th of them" },
 	{ "thread", optional_argument, set_thread, NULL, "always so" },
 	{ "slat_sample", required_argument, set_slat_sample, "N", "time the submission of every Nth I/O (17)" },
@@ -744,15 +789,15 @@ static bool is_fio_option(const char *name)
 {
 	static const char *const lacking[] = {
 		"allow_file_create", "allow_mounted_write", "blockalign", "ba", "bs_unaligned", "bsrange", "bssplit",
-		"buffer_compress_percentage", "buffered", "clat_percentiles", "clocksource", "cmd_type",
+		"buffer_compress_percentage", "buffered", "clat_percentiles", "clocksource",
 		"cpus_allowed_policy", "directory", "end_fsync", "exec_prerun", "experimental_verify", "fadvise_hint",
-		"fallocate", "fdatasync", "filesize", "fill_device", "fixedbufs", "force_async",
-		"fsync", "fsync_on_close", "gtod_reduce", "hipri", "iodepth_batch", "iodepth_batch_complete_max",
+		"fallocate", "fdatasync", "filesize", "fill_device", "force_async",
+		"fsync", "fsync_on_close", "gtod_reduce", "iodepth_batch", "iodepth_batch_complete_max",
 		"iodepth_batch_complete_min", "iodepth_batch_submit", "iodepth_low", "ioscheduler", "iomem", "mem",
 		"lat_percentiles", "latency_target", "latency_window", "lockmem", "loops", "nice",
-		"nonvectored", "nowait", "nrfiles", "offset_increment", "openfiles", "overwrite", "percentage_random",
-		"prio", "rate", "rate_min", "refill_buffers", "registerfiles", "rw_sequencer", "serialize_overlap",
-		"softrandommap", "sqthread_poll", "sqthread_poll_cpu", "startdelay", "steadystate", "stonewall",
+		"nowait", "nrfiles", "offset_increment", "openfiles", "overwrite", "percentage_random",
+		"prio", "rate", "rate_min", "refill_buffers", "rw_sequencer", "serialize_overlap",
+		"softrandommap", "startdelay", "steadystate", "stonewall",
 		"sync", "thinktime", "uncached", "unlink", "verify_async", "verify_backlog", "verify_interval",
 		"verify_only", "wait_for", "zero_buffers", "zonemode",
 	};
@@ -875,6 +920,7 @@ static void set_defaults(struct bench_opts *o)
 	o->do_verify = true;
 	o->pattern[0] = 0xa5;
 	o->pattern_nr = 1;
+	o->fast.sqpoll_cpu = -1;
 	o->slat_sample = 17;    /* coprime to the usual depths: no slot is preferred */
 	o->pre_read = OPTS_AUTO;
 	o->eta = OPTS_AUTO;
@@ -914,6 +960,37 @@ static int settle_merge(struct parse *p)
 static bool is_counted(const struct bench_opts *o)
 {
 	return o->number_ios || o->io_size;
+}
+
+/* What the fast path needs, or cannot be together. */
+static int settle_fast(struct parse *p)
+{
+	struct bench_opts *o = p->o;
+	struct opts_fast *f = &o->fast;
+
+	p->name = f->nvme ? "cmd_type" : f->hipri ? "hipri" : f->sqpoll ? "sqthread_poll" :
+		  f->registerfiles ? "registerfiles" : "fixedbufs";
+	if (o->engine == ENGINE_PSYNC && !o->compare_rounds &&
+	    (f->fixedbufs || f->registerfiles || f->hipri || f->sqpoll || f->nvme))
+		return refuse(p, "pread has no ring; use --engine=martlet or --engine=raw");
+	if (f->hipri && !o->direct && !f->nvme)
+		return refuse(p, "only direct I/O can be polled: add --direct=1");
+	if (f->nvme && o->create)
+		return refuse(p, "commands go to an NVMe character device, not to a file that is made");
+	if (f->nvme && o->compare_rounds)
+		return refuse(p, "pread cannot send commands: run --engine=martlet and --engine=raw instead of --compare");
+	if (f->nvme && f->sqpoll)
+		return refuse(p, "together with --sqthread_poll it is one option too many: choose");
+	p->name = "hybrid";
+	if (f->hybrid && !f->hipri)
+		return refuse(p, "is a way of polling: add --hipri=1");
+	p->name = "sqthread_poll_cpu";
+	if (f->sqpoll_cpu >= 0 && !f->sqpoll)
+		return refuse(p, "needs --sqthread_poll=1");
+	p->name = "sqthread_idle";
+	if (f->sqpoll_idle_ms && !f->sqpoll)
+		return refuse(p, "needs --sqthread_poll=1");
+	return 0;
 }
 
 /* Contradictions between options, and defaults that depend on others. */
@@ -975,7 +1052,7 @@ static int settle(struct parse *p)
 		if (is_counted(o) || (o->verify && !o->random))
 			o->runtime_ns = 0;      /* the count, or one pass over the region, ends it */
 	}
-	return 0;
+	return settle_fast(p);
 }
 
 int opts_parse(struct bench_opts *o, int argc, char **argv, FILE *err)

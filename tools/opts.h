@@ -72,6 +72,12 @@ struct bench_opts {
 	bool cpus_given;
 	cpu_set_t cpus;                 /* allowed CPUs, given or inherited */
 	unsigned slat_sample;           /* every n-th I/O has its submission timed */
+	struct opts_fast {              /* the rungs above direct I/O; ring engines only */
+		bool fixedbufs, registerfiles, hipri, hybrid, nvme;
+		bool sqpoll;
+		int sqpoll_cpu;                 /* -1: the engine chooses */
+		unsigned sqpoll_idle_ms;
+	} fast;
 	enum opts_tristate pre_read;
 
 	/* instead of a run: results to merge */

@@ -32,6 +32,9 @@ struct target {
 	bool disk_known;                /* the next two are */
 	struct sys_disk_stat disk_begin;
 	uint64_t disk_begin_ns;
+	bool is_nvme;                   /* an NVMe character device: commands, no file operations */
+	uint32_t nvme_nsid;
+	unsigned nvme_lba_shift;
 };
 
 struct targets {
