@@ -7,6 +7,7 @@
 #define EXIT_INTERRUPTED 130    /* Ctrl-C; what there was has been printed */
 
 int bench_main(int argc, char **argv);
+int compare_main(int argc, char **argv);
 int probe_main(int argc, char **argv);
 
 #endif

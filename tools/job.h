@@ -179,18 +179,18 @@ struct engine {
 	const char *name;
 	/* How many lanes it needs; they are made before start. */
 	unsigned (*lanes_nr)(const struct bench_opts *o);
-	/*
-	 * Own memory for I/O instead of the run's: set r->buffers to r->buffers_bytes of it. NULL: none. 0 or -errno after a
-	 * message. close is called at the end of a run that was laid out, also if it never started.
-	 */
-	int (*open)(struct run *r);
-	void (*close)(struct run *r);
 	/* Make everything ready; nothing is measured yet. 0 or -errno after a message. */
 	int (*start)(struct run *r);
 	/* Begin the I/O. */
 	void (*go)(struct run *r);
 	/* All slots have ended: join, free, fill in r->note. */
 	void (*finish)(struct run *r);
+	/*
+	 * Own memory for I/O instead of the run's: set r->buffers to r->buffers_bytes of it. NULL: none. 0 or -errno after a
+	 * message. close is called at the end of a run that was laid out, also if it never started.
+	 */
+	int (*open)(struct run *r);
+	void (*close)(struct run *r);
 };
 
 extern const struct engine engine_martlet, engine_raw, engine_psync;

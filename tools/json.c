@@ -435,7 +435,7 @@ static json *new_target(const struct bench_opts *o, const struct target *t)
 	json *k = json_object_new_object();
 
 	add_text(k, "path", t->path);
-	add_text(k, "type", t->is_block ? "block device" : "file");
+	add_text(k, "type", t->is_nvme ? "NVMe namespace" : t->is_block ? "block device" : "file");
 	add_bool(k, "own", t->is_made);
 	add_u64(k, "bytes", t->bytes);
 	add_u64(k, "region_offset", t->off);
@@ -474,6 +474,17 @@ static void add_spread(json *o, const char *key, const struct spread *s)
 	add_double(j, "spread_pct", spread_pct(s));
 }
 
+static void add_ratio_figure(json *o, const char *key, const struct ratio *q)
+{
+	json *j = add_object(o, key);
+
+	add_double(j, "median", q->spread.median);
+	add_double(j, "min", q->spread.min);
+	add_double(j, "max", q->spread.max);
+	add_double(j, "ci95_low", q->ci.low);
+	add_double(j, "ci95_high", q->ci.high);
+}
+
 static void add_summary(json *j, const struct series_summary *s)
 {
 	add_spread(j, "iops", &s->iops);
@@ -496,15 +507,15 @@ static void add_warnings(json *j, const struct series *s)
 
 static void add_ratio(json *j, const struct series *s, unsigned to)
 {
-	struct spread iops = series_ratio(s, ENGINE_MARTLET, to, result_iops_all);
-	struct spread cpu = series_ratio(s, ENGINE_MARTLET, to, series_cpu_us);
+	struct ratio iops = series_ratio(s, ENGINE_MARTLET, to, result_iops_all);
+	struct ratio cpu = series_ratio(s, ENGINE_MARTLET, to, series_cpu_us);
 	char key[64];
 	json *k;
 
 	snprintf(key, sizeof(key), "%s/%s", s->summary[ENGINE_MARTLET].name, s->summary[to].name);
 	k = add_object(j, key);
-	add_spread(k, "iops", &iops);
-	add_spread(k, "cpu_us_per_io", &cpu);
+	add_ratio_figure(k, "iops", &iops);
+	add_ratio_figure(k, "cpu_us_per_io", &cpu);
 }
 
 static void add_compare(json *m, const struct series *s)

@@ -17,6 +17,7 @@ static const struct {
 	const char *help;
 } commands[] = {
 	{ "bench", bench_main, "measure a file or block device" },
+	{ "compare", compare_main, "ratios of neighbouring results, with what they are worth" },
 	{ "probe", probe_main, "say what this machine gives: kernel, rings, limits" },
 	{ "version", version_main, "print the version" },
 	{ "help", help_main, "print this" },

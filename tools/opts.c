@@ -981,6 +981,8 @@ static int settle_fast(struct parse *p)
 		return refuse(p, "pread cannot send commands: run --engine=martlet and --engine=raw instead of --compare");
 	if (f->nvme && f->sqpoll)
 		return refuse(p, "together with --sqthread_poll it is one option too many: choose");
+	if (f->nvme)
+		o->direct = true;       /* commands never see the page cache */
 	p->name = "hybrid";
 	if (f->hybrid && !f->hipri)
 		return refuse(p, "is a way of polling: add --hipri=1");

@@ -287,13 +287,21 @@ void report_round(FILE *out, const struct result *r)
 		us(hist_percentile(&lat, 50)), us(hist_percentile(&lat, 99)), r->interrupted ? "  (interrupted)" : "");
 }
 
+static void print_one_ratio(FILE *out, const char *what, const struct ratio *q)
+{
+	fprintf(out, "%s %.3f (95 %%: %.3f..%.3f, rounds %.3f..%.3f)", what, q->spread.median, q->ci.low, q->ci.high,
+		q->spread.min, q->spread.max);
+}
+
 static void print_ratio(FILE *out, const struct series *s, unsigned to)
 {
-	struct spread iops = series_ratio(s, ENGINE_MARTLET, to, result_iops_all);
-	struct spread cpu = series_ratio(s, ENGINE_MARTLET, to, series_cpu_us);
+	struct ratio iops = series_ratio(s, ENGINE_MARTLET, to, result_iops_all);
+	struct ratio cpu = series_ratio(s, ENGINE_MARTLET, to, series_cpu_us);
 
-	fprintf(out, "%s/%s: IOPS %.3f (%.3f..%.3f), CPU per I/O %.3f (%.3f..%.3f)\n", s->summary[ENGINE_MARTLET].name,
-		s->summary[to].name, iops.median, iops.min, iops.max, cpu.median, cpu.min, cpu.max);
+	fprintf(out, "%s/%s: ", s->summary[ENGINE_MARTLET].name, s->summary[to].name);
+	print_one_ratio(out, "IOPS", &iops);
+	print_one_ratio(out, ", CPU per I/O", &cpu);
+	fputc('\n', out);
 }
 
 /* The worst of the rounds, once. */

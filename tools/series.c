@@ -79,7 +79,7 @@ int series_run(struct series *s, const struct series_env *env)
 	for (unsigned round = 1; round <= s->rounds_max; round++) {
 		for (unsigned i = 0; i < s->variants_nr && !is_stopped(env); i++) {
 			struct result *res = &s->results[s->results_nr];
-			int rc = series_run_one(&s->variants[i], env, round, s->rounds_max, false, res);
+			int rc = series_run_one(&s->variants[series_turn(s, round - 1, i)], env, round, s->rounds_max, false, res);
 
 			if (rc)
 				return rc;
@@ -91,9 +91,14 @@ int series_run(struct series *s, const struct series_env *env)
 	return 0;
 }
 
+unsigned series_turn(const struct series *s, unsigned round, unsigned nth)
+{
+	return round % 2 ? s->variants_nr - 1 - nth : nth;
+}
+
 const struct result *series_at(const struct series *s, unsigned round, unsigned variant)
 {
-	return &s->results[round * s->variants_nr + variant];
+	return &s->results[round * s->variants_nr + series_turn(s, round, variant)];
 }
 
 /* --- spreads --- */
@@ -170,23 +175,24 @@ static struct spread spread_of_figure(const struct series *s, unsigned variant, 
 	return spread;
 }
 
-struct spread series_ratio(const struct series *s, unsigned of, unsigned to, series_figure *figure)
+struct ratio series_ratio(const struct series *s, unsigned of, unsigned to, series_figure *figure)
 {
 	double *values = calloc(s->rounds + 1, sizeof(*values));
-	struct spread spread = { 0, 0, 0 };
+	struct ratio q = { 0 };
 	unsigned n = 0;
 
 	if (!values)
-		return spread;
+		return q;
 	for (unsigned i = 0; i < s->rounds; i++) {
 		double below = figure(series_at(s, i, to));
 
 		if (below > 0)
 			values[n++] = figure(series_at(s, i, of)) / below;
 	}
-	spread = spread_of(values, n);
+	q.ci = bootstrap_median(values, n);
+	q.spread = spread_of(values, n);
 	free(values);
-	return spread;
+	return q;
 }
 
 /* --- doubts --- */
@@ -239,7 +245,7 @@ static void warn_of_spread(struct series *s, const struct series_summary *sum)
 void series_summarise(struct series *s)
 {
 	s->rounds = s->results_nr / s->variants_nr;
-	while (s->rounds && series_at(s, s->rounds - 1, s->variants_nr - 1)->interrupted)
+	while (s->rounds && s->results[s->rounds * s->variants_nr - 1].interrupted)
 		s->rounds--;
 	s->warnings_nr = 0;
 	for (unsigned i = 0; i < s->variants_nr; i++) {

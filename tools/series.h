@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The same thing several times: a list of variants of a load, run in turn, round by round, so that what drifts on the
- * machine hits them alike. Of each figure the median over the rounds counts; ratios of two variants are taken between
- * neighbours of one round. A comparison of engines is a series, and so is --repeat, with one variant.
+ * The same thing several times: a list of variants of a load, run in turn, round by round and every second round in the
+ * opposite order, so that what drifts on the machine hits them alike. Of each figure the median over the rounds counts;
+ * ratios of two variants are taken between neighbours of one round, and have a bootstrap interval. A comparison of engines is a series, and so is --repeat, with one variant.
  */
 #ifndef TOOLS_SERIES_H
 #define TOOLS_SERIES_H
@@ -10,6 +10,7 @@
 #include <stdatomic.h>
 #include <stdio.h>
 
+#include "bootstrap.h"
 #include "control.h"
 #include "result.h"
 
@@ -42,6 +43,11 @@ struct spread {
 	double median, min, max;
 };
 
+struct ratio {
+	struct spread spread;
+	struct interval ci;             /* of the median, 95 % */
+};
+
 struct series_summary {
 	const char *name;
 	struct spread iops, bw, cpu_us, p50_us, p99_us, p999_us, enters;
@@ -50,7 +56,7 @@ struct series_summary {
 struct series {
 	const struct series_variant *variants;  /* [variants_nr] */
 	unsigned variants_nr, rounds_max;
-	struct result *results;         /* [rounds_max * variants_nr], round by round */
+	struct result *results;         /* [rounds_max * variants_nr], as they were run: see series_turn() */
 	unsigned results_nr;
 	/* by series_summarise() */
 	unsigned rounds;                /* whole ones */
@@ -86,10 +92,13 @@ int series_run_one(const struct series_variant *v, const struct series_env *env,
 /* Fill in the summaries and warnings from the results that are there; rounds that are not whole are left out. */
 void series_summarise(struct series *s);
 
+/* The variant whose turn it is, nth of a round from 0. In rounds 0, 2, 4.. the first is first. Its own inverse. */
+unsigned series_turn(const struct series *s, unsigned round, unsigned nth);
+
 const struct result *series_at(const struct series *s, unsigned round, unsigned variant);
 
 /* One variant's figure divided by another's, round by round. */
-struct spread series_ratio(const struct series *s, unsigned of, unsigned to, series_figure *figure);
+struct ratio series_ratio(const struct series *s, unsigned of, unsigned to, series_figure *figure);
 
 /* Sorts values. nr 0: all zero. */
 struct spread spread_of(double *values, unsigned nr);

@@ -24,6 +24,7 @@
 #include <unistd.h>
 
 #include "clock.h"
+#include "nvme.h"
 #include "rng.h"
 #include "sys.h"
 
@@ -130,11 +131,15 @@ static void learn_holes(struct target *t)
 	t->has_holes = !t->is_block && hole >= 0 && (uint64_t)hole < t->bytes;
 }
 
-static int learn(struct target *t, FILE *err)
+static int learn_nvme(struct target *t, const struct bench_opts *o, FILE *err);
+
+static int learn(struct target *t, const struct bench_opts *o, FILE *err)
 {
 	struct stat st;
 	int rc;
 
+	if (o->fast.nvme)
+		return learn_nvme(t, o, err);
 	if (fstat(t->fd, &st))
 		return refuse(err, -errno, "%s: %s", t->path, strerror(errno));
 	rc = learn_size(t, &st, err);
@@ -160,6 +165,7 @@ static const char *size_text(char buf[32], uint64_t bytes)
 void target_describe(const struct target *t, char *buf, size_t buf_bytes)
 {
 	char queue[256] = "", requests[32] = "", all[32], region[32];
+	bool is_device = t->is_block || t->is_nvme;
 
 	if (t->nr_requests)
 		snprintf(requests, sizeof(requests), ", nr_requests %u", t->nr_requests);
@@ -167,8 +173,8 @@ void target_describe(const struct target *t, char *buf, size_t buf_bytes)
 		snprintf(queue, sizeof(queue), "; %s%s%s, scheduler %s%s%s", t->disk, t->model[0] ? " " : "", t->model,
 			 t->scheduler[0] ? t->scheduler : "none", requests, t->io_poll ? ", poll queues" : "");
 	snprintf(buf, buf_bytes, "%s: %s %s%s%s%s, %s, region %s at %" PRIu64 "%s", t->path,
-		 t->is_made ? "own" : "existing", t->is_block ? "block device" : "file",
-		 t->is_block ? "" : " on ", t->is_block ? "" : t->fs[0] ? t->fs : "an unknown file system",
+		 t->is_made ? "own" : "existing", t->is_nvme ? "NVMe namespace" : t->is_block ? "block device" : "file",
+		 is_device ? "" : " on ", is_device ? "" : t->fs[0] ? t->fs : "an unknown file system",
 		 queue, size_text(all, t->bytes), size_text(region, t->len), t->off, t->has_holes ? ", has holes" : "");
 }
 
@@ -193,6 +199,62 @@ void targets_warn(const struct targets *ts, const struct bench_opts *o, FILE *er
 }
 
 /* --- safety --- */
+
+/* The disk below an NVMe character device, which knows nothing of mounts. */
+static int hold_nvme_disk(struct target *t, const struct bench_opts *o, FILE *err)
+{
+	char path[96], where[512];
+	struct stat st;
+
+	if (!o->writes)
+		return 0;
+	if (!t->disk[0])
+		return refuse(err, -EPERM, "%s has no block device by which one could see whether it is in use: not "
+			      "written to", t->path);
+	snprintf(path, sizeof(path), "/dev/%s", t->disk);
+	t->held_fd = open(path, O_RDONLY | O_EXCL | O_CLOEXEC);
+	if (t->held_fd >= 0)
+		return 0;
+	if (errno == EBUSY && stat(path, &st) == 0 &&
+	    sys_mounted_at(major(st.st_rdev), minor(st.st_rdev), where, sizeof(where)))
+		return refuse(err, -EBUSY, "%s is in use: mounted at %s; commands would destroy that file system", path,
+			      where);
+	return refuse(err, -errno, "%s: %s: commands do not write to a device that cannot be held", path,
+		      strerror(errno));
+}
+
+static int learn_nvme(struct target *t, const struct bench_opts *o, FILE *err)
+{
+	struct nvme_namespace ns;
+	char path[96];
+	struct stat st;
+	int rc = nvme_identify(t->fd, &ns);
+
+	if (rc)
+		return refuse(err, rc, "%s: no NVMe namespace: %s", t->path, strerror(-rc));
+	if (ns.metadata_bytes)
+		return refuse(err, -EINVAL, "%s has %u bytes of metadata with each block, which bench cannot move", t->path,
+			      ns.metadata_bytes);
+	t->is_nvme = true;
+	t->bytes = ns.bytes;
+	t->nvme_nsid = ns.nsid;
+	t->nvme_lba_shift = ns.lba_shift;
+	t->logical_block = 1u << ns.lba_shift;
+	if (nvme_disk_of(t->path, t->disk, sizeof(t->disk))) {
+		snprintf(path, sizeof(path), "/dev/%s", t->disk);
+		if (stat(path, &st) == 0) {
+			t->major = major(st.st_rdev);
+			t->minor = minor(st.st_rdev);
+			learn_disk(t);
+		}
+	} else {
+		t->disk[0] = '\0';
+	}
+	t->mem_align = 4;
+	t->off_align = 1u << ns.lba_shift;
+	t->align_reported = true;
+	return hold_nvme_disk(t, o, err);
+}
 
 static int refuse_held(const char *path, const struct stat *st, FILE *err)
 {
@@ -235,14 +297,18 @@ static int open_existing(struct target *t, const char *path, const struct bench_
 		rc = -errno;
 		return refuse(err, rc, "%s: %s%s", path, strerror(-rc), hint_absent(o, -rc));
 	}
-	if (!S_ISREG(st.st_mode) && !S_ISBLK(st.st_mode))
+	if (S_ISCHR(st.st_mode) != o->fast.nvme)
+		return refuse(err, -EINVAL, o->fast.nvme ? "%s is no character device: --cmd_type=nvme needs /dev/ngXnY" :
+			      "%s is a character device: if it is NVMe's /dev/ngXnY, add --cmd_type=nvme", path);
+	if (!S_ISREG(st.st_mode) && !S_ISBLK(st.st_mode) && !S_ISCHR(st.st_mode))
 		return refuse(err, -EINVAL, "%s is %s: a regular file or a block device is needed", path,
 			      S_ISDIR(st.st_mode) ? "a folder (with --create a file is made in it)" : "neither");
 	rc = check_may_write(path, &st, o, err);
 	if (rc)
 		return rc;
 	t->path = path;
-	t->open_flags = (o->writes ? O_RDWR : O_RDONLY) | (o->direct ? O_DIRECT : 0) | O_CLOEXEC;
+	t->open_flags = (o->writes ? O_RDWR : O_RDONLY) | (o->direct && !o->fast.nvme ? O_DIRECT : 0) |
+			O_CLOEXEC;
 	t->fd = open(t->path, t->open_flags | (S_ISBLK(st.st_mode) && o->writes ? O_EXCL : 0));
 	if (t->fd < 0 && errno == EBUSY)
 		return refuse(err, -EBUSY, "%s is in use (mounted, swap, or part of another device): not written to",
@@ -385,12 +451,12 @@ static int open_one(struct target *t, unsigned idx, const struct bench_opts *o, 
 	int rc;
 
 	t->idx = idx;
-	t->fd = -1;
+	t->fd = t->held_fd = -1;
 	rc = o->create ? open_made(t, path, o, err) : open_existing(t, path, o, err);
 	if (rc == 0 && o->create)
 		rc = lay_out(t, o, stop, err);
 	if (rc == 0)
-		rc = learn(t, err);
+		rc = learn(t, o, err);
 	if (rc == 0)
 		rc = settle_region(t, o, err);
 	return rc;
@@ -408,7 +474,9 @@ static int check_distinct(const struct targets *ts, const struct target *t, FILE
 
 		if (fstat(o->fd, &other))
 			return refuse(err, -errno, "%s: %s", o->path, strerror(errno));
-		if (t->is_block ? o->is_block && st.st_rdev == other.st_rdev :
+		if (!t->is_nvme != !o->is_nvme)
+			continue;
+		if (t->is_block || t->is_nvme ? o->is_block == t->is_block && st.st_rdev == other.st_rdev :
 				  st.st_dev == other.st_dev && st.st_ino == other.st_ino)
 			return refuse(err, -EINVAL, "%s and %s are one target", o->path, t->path);
 	}
@@ -454,6 +522,8 @@ void targets_close(struct targets *ts)
 	for (unsigned i = 0; i < ts->nr; i++) {
 		if (ts->t[i].fd >= 0)
 			(void)close(ts->t[i].fd); /* what was written has been synced or does not matter */
+		if (ts->t[i].held_fd >= 0)
+			(void)close(ts->t[i].held_fd); /* it was only held */
 	}
 	free(ts->t);
 	*ts = (struct targets){ 0 };
@@ -461,7 +531,7 @@ void targets_close(struct targets *ts)
 
 int target_reopen(const struct target *t, const struct bench_opts *o)
 {
-	int flags = (t->open_flags & ~O_DIRECT) | (o->direct ? O_DIRECT : 0), fd;
+	int flags = (t->open_flags & ~O_DIRECT) | (o->direct && !t->is_nvme ? O_DIRECT : 0), fd;
 	char link[64];
 
 	snprintf(link, sizeof(link), "/proc/self/fd/%d", t->fd);

@@ -35,6 +35,7 @@ struct target {
 	bool is_nvme;                   /* an NVMe character device: commands, no file operations */
 	uint32_t nvme_nsid;
 	unsigned nvme_lba_shift;
+	int held_fd;                    /* its block device, held while commands write; else -1 */
 };
 
 struct targets {

@@ -89,6 +89,22 @@ static const unsigned flag_tiers_sqpoll[] = {
 
 #define TIERS_NR (sizeof(flag_tiers) / sizeof(flag_tiers[0]))
 
+/* Where the kernel thread runs: as asked, or on an allowed CPU without a job. -1: there is none, it shares. */
+static int sq_cpu(const struct run *r)
+{
+	int cpu = r->o->fast.sqpoll_cpu;
+
+	for (int i = 0; i < CPU_SETSIZE && cpu < 0; i++) {
+		bool taken = !CPU_ISSET((size_t)i, &r->o->cpus);
+
+		for (unsigned k = 0; k < r->jobs_nr && !taken; k++)
+			taken = r->jobs[k].cpu == i;
+		if (!taken)
+			cpu = i;
+	}
+	return cpu;
+}
+
 static bool can_poll(const struct run *r)
 {
 	for (unsigned i = 0; i < r->targets_nr; i++) {
@@ -104,12 +120,26 @@ static unsigned asked_flags(const struct run *r)
 	unsigned flags = IORING_SETUP_CQSIZE | IORING_SETUP_CLAMP;
 
 	if (f->sqpoll)
-		flags |= IORING_SETUP_SQPOLL | (f->sqpoll_cpu >= 0 ? IORING_SETUP_SQ_AFF : 0);
+		flags |= IORING_SETUP_SQPOLL | (sq_cpu(r) >= 0 ? IORING_SETUP_SQ_AFF : 0);
 	if (f->hipri && can_poll(r))
 		flags |= IORING_SETUP_IOPOLL | (f->hybrid ? IORING_SETUP_HYBRID_IOPOLL : 0);
 	if (f->nvme)
 		flags |= IORING_SETUP_SQE128 | IORING_SETUP_CQE32;
 	return flags;
+}
+
+/* By hand, since liburing 2.3 would write an index array over the head of a ring that has none. */
+static int set_up(struct io_uring *ring, unsigned entries, struct io_uring_params *p)
+{
+	long fd = syscall(SYS_io_uring_setup, entries, p);
+	int rc;
+
+	if (fd < 0)
+		return -errno;
+	rc = io_uring_queue_mmap((int)fd, p, ring);
+	if (rc)
+		(void)close((int)fd); /* nothing was done with it */
+	return rc;
 }
 
 static int open_tiers(struct raw_job *w, unsigned asked)
@@ -124,11 +154,11 @@ static int open_tiers(struct raw_job *w, unsigned asked)
 		struct io_uring_params p = {
 			.flags = tier[i] | asked,
 			.cq_entries = entries * RAW_CQ_FACTOR,
-			.sq_thread_cpu = f->sqpoll_cpu >= 0 ? (unsigned)f->sqpoll_cpu : 0,
+			.sq_thread_cpu = asked & IORING_SETUP_SQ_AFF ? (unsigned)sq_cpu(w->job->run) : 0,
 			.sq_thread_idle = f->sqpoll_idle_ms ? f->sqpoll_idle_ms : RAW_SQ_IDLE_MS,
 		};
 
-		rc = io_uring_queue_init_params(entries, &w->ring, &p);
+		rc = set_up(&w->ring, entries, &p);
 		w->flags = p.flags;
 	}
 	return rc;
@@ -181,6 +211,8 @@ static int open_ring(struct raw_job *w)
 
 	if (r->o->fast.hipri && !can_poll(r))
 		w->refused = "the device has no poll queues, so nothing is polled";
+	if (r->o->fast.sqpoll && sq_cpu(r) < 0)
+		w->refused = "the thread that submits has no CPU of its own: figures say little";
 	if (rc == -EINVAL && asked & IORING_SETUP_HYBRID_IOPOLL) {
 		w->refused = "this kernel has no hybrid polling";
 		rc = open_tiers(w, asked & ~IORING_SETUP_HYBRID_IOPOLL);

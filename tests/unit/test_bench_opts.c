@@ -159,6 +159,20 @@ static const struct {
 	{ "f::g", "an empty name" },
 	{ "f:", "an empty name" },
 	{ "f:g --file_service_type=random", "in turn" },
+	{ "f --uncached=1", "fio has this option" },
+	{ "f --fixedbufs=2", "neither 0 nor 1" },
+	{ "f --fixedbufs --engine=psync", "no ring" },
+	{ "f --registerfiles=1 --engine=psync", "no ring" },
+	{ "f --hipri", "--direct=1" },
+	{ "f --hybrid", "--hipri=1" },
+	{ "f --sqthread_poll_cpu=1", "needs --sqthread_poll=1" },
+	{ "f --sqthread_idle=5", "needs --sqthread_poll=1" },
+	{ "f --sqthread_poll_cpu=-1", "--sqthread_poll_cpu" },
+	{ "f --cmd_type=scsi", "neither none nor nvme" },
+	{ "f --cmd_type=nvme --create --size=1m", "not to a file" },
+	{ "f --cmd_type=nvme --compare", "pread cannot" },
+	{ "f --cmd_type=nvme --sqthread_poll", "choose" },
+	{ "f --nonvectored=0", "never vectored" },
 	{ "f --fsync=1", "fio has this option" },
 	{ "f --rate_min=5", "fio has this option" },
 	{ "f --nosuch=1", "no such option" },
@@ -218,6 +232,22 @@ START_TEST(every_bad_line_is_refused_with_a_sentence)
 }
 END_TEST
 
+START_TEST(the_fast_path_has_fio_s_names)
+{
+	ck_assert_int_eq(parse("f"), 0);
+	ck_assert(!o.fast.fixedbufs && !o.fast.registerfiles && !o.fast.hipri && !o.fast.sqpoll && !o.fast.nvme);
+	ck_assert_int_eq(o.fast.sqpoll_cpu, -1);
+	ck_assert_int_eq(parse("f --fixedbufs=1 --registerfiles --nonvectored=1 --direct=1 --hipri=1 --hybrid=1 "
+			       "--sqthread_poll=1 --sqthread_poll_cpu=0 --sqthread_idle=20 --cmd_type=none"), 0);
+	ck_assert(o.fast.fixedbufs && o.fast.registerfiles && o.fast.hipri && o.fast.hybrid && o.fast.sqpoll);
+	ck_assert(!o.fast.nvme);
+	ck_assert_int_eq(o.fast.sqpoll_cpu, 0);
+	ck_assert_uint_eq(o.fast.sqpoll_idle_ms, 20);
+	ck_assert_int_eq(parse("f --cmd_type=nvme --hipri"), 0);
+	ck_assert(o.fast.nvme && o.direct);
+}
+END_TEST
+
 START_TEST(a_pattern_is_bytes_in_hex)
 {
 	ck_assert_int_eq(parse("f --verify_pattern=0xDEad01"), 0);
@@ -247,6 +277,7 @@ int main(void)
 	tcase_add_loop_test(t, sizes_are_read_exactly, 0, NR(sizes));
 	tcase_add_loop_test(t, times_are_read_exactly, 0, NR(times));
 	tcase_add_loop_test(t, every_bad_line_is_refused_with_a_sentence, 0, NR(bad));
+	tcase_add_test(t, the_fast_path_has_fio_s_names);
 	tcase_add_test(t, a_pattern_is_bytes_in_hex);
 	suite_add_tcase(s, t);
 	srunner_run_all(r, CK_NORMAL);

@@ -51,7 +51,7 @@ static void finish(struct run *r)
 	(void)r;
 }
 
-static const struct engine fake = { "fake", one_lane, note_start, end_at_once, finish };
+static const struct engine fake = { .name = "fake", .lanes_nr = one_lane, .start = note_start, .go = end_at_once, .finish = finish };
 
 static void set_up(void)
 {
@@ -79,13 +79,14 @@ static void count_each(const struct result *r, void *ctx)
 
 	++*n;
 	ck_assert_uint_eq(r->round, (*n + 1) / 2);
-	ck_assert_str_eq(r->variant, *n % 2 ? "one" : "two");
+	/* one two, two one, one two */
+	ck_assert_str_eq(r->variant, *n % 2 == r->round % 2 ? "one" : "two");
 	/* as Ctrl-C does in the middle of the last round */
 	if (*n == 5 && o.iodepth == 7)
 		atomic_store(&stop, 1);
 }
 
-START_TEST(variants_run_in_turn_round_by_round)
+START_TEST(variants_run_in_turn_and_every_second_round_the_other_way)
 {
 	struct bench_opts deep = o;
 	struct series_variant v[2] = { { "one", &o, &targets, &fake }, { "two", &deep, &targets, &fake } };
@@ -96,11 +97,14 @@ START_TEST(variants_run_in_turn_round_by_round)
 	deep.iodepth = 2;
 	ck_assert_int_eq(series_init(&s, v, 2, ROUNDS), 0);
 	ck_assert_int_eq(series_run(&s, &env), 0);
-	ck_assert_str_eq(order, "1 2 1 2 1 2 ");
+	ck_assert_str_eq(order, "1 2 2 1 1 2 ");
 	ck_assert_uint_eq(n, 6);
 	series_summarise(&s);
 	ck_assert_uint_eq(s.rounds, ROUNDS);
-	ck_assert_str_eq(series_at(&s, 2, 1)->variant, "two");
+	for (unsigned round = 0; round < ROUNDS; round++) {
+		ck_assert_str_eq(series_at(&s, round, 0)->variant, "one");
+		ck_assert_str_eq(series_at(&s, round, 1)->variant, "two");
+	}
 }
 END_TEST
 
@@ -143,12 +147,13 @@ static void pretend(unsigned rounds, const uint64_t ios[][2])
 	ck_assert_int_eq(series_init(&s, two, 2, rounds), 0);
 	for (unsigned i = 0; i < 2 * rounds; i++) {
 		struct result *r = &s.results[s.results_nr++];
+		unsigned variant = series_turn(&s, i / 2, i % 2);
 
 		r->runtime_ns = CLOCK_NS_PER_SEC;
 		for (unsigned d = 0; d < DIRS_NR; d++)
 			hist_init(&r->dir[d].lat);
-		r->dir[DIR_READ].ios = ios[i / 2][i % 2];
-		r->cpu_us_per_io = 2 + i % 2;
+		r->dir[DIR_READ].ios = ios[i / 2][variant];
+		r->cpu_us_per_io = 2 + variant;
 	}
 }
 
@@ -171,20 +176,23 @@ END_TEST
 START_TEST(ratios_are_those_of_neighbours)
 {
 	static const uint64_t ios[][2] = { { 100, 50 }, { 300, 100 }, { 200, 50 } };
-	struct spread ratio;
+	struct ratio ratio;
 
 	pretend(3, ios);
 	series_summarise(&s);
 	ratio = series_ratio(&s, 0, 1, result_iops_all);
-	ck_assert_double_eq(ratio.median, 3);
-	ck_assert_double_eq(ratio.min, 2);
-	ck_assert_double_eq(ratio.max, 4);
+	ck_assert_double_eq(ratio.spread.median, 3);
+	ck_assert_double_eq(ratio.spread.min, 2);
+	ck_assert_double_eq(ratio.spread.max, 4);
+	/* three values: each end of the interval is one that was measured */
+	ck_assert_double_eq(ratio.ci.low, 2);
+	ck_assert_double_eq(ratio.ci.high, 4);
 	ck_assert_double_eq(s.summary[0].iops.median, 200);
 	ck_assert_double_eq(s.summary[1].cpu_us.median, 3);
 	/* a variant without a figure gives no ratio, not a division by it */
 	for (unsigned i = 0; i < 3; i++)
-		s.results[2 * i + 1].dir[DIR_READ].ios = 0;
-	ck_assert_double_eq(series_ratio(&s, 0, 1, result_iops_all).median, 0);
+		s.results[2 * i + series_turn(&s, i, 1)].dir[DIR_READ].ios = 0;
+	ck_assert_double_eq(series_ratio(&s, 0, 1, result_iops_all).spread.median, 0);
 }
 END_TEST
 
@@ -240,7 +248,7 @@ int main(void)
 
 	tcase_set_timeout(t, TIME_LIMIT_S);
 	tcase_add_checked_fixture(t, set_up, tear_down);
-	tcase_add_test(t, variants_run_in_turn_round_by_round);
+	tcase_add_test(t, variants_run_in_turn_and_every_second_round_the_other_way);
 	tcase_add_test(t, a_stop_ends_the_series_and_its_round_does_not_count);
 	tcase_add_test(t, a_variant_that_cannot_run_ends_the_series);
 	tcase_add_test(t, medians_and_spreads);
