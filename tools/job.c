@@ -35,11 +35,8 @@ static void *map_zeroed(size_t bytes)
 
 #define HUGE_BYTES ((size_t)2 << 20)
 
-/*
- * Memory for I/O, as little as possible scattered where it is going to be registered: in huge pages, if the machine has
- * them to give. The pages in front of the first whole one are given back.
- */
-static char *map_buffers(const struct run *r)
+/* Memory that is going to be registered is scattered as little as the machine allows: in huge pages. */
+char *job_map_buffers(const struct run *r)
 {
 	size_t bytes = (r->buffers_bytes + HUGE_BYTES - 1) & ~(HUGE_BYTES - 1), lead;
 	char *p;
@@ -58,7 +55,7 @@ static char *map_buffers(const struct run *r)
 	return p + lead;
 }
 
-static void unmap_buffers(struct run *r)
+void job_unmap_buffers(struct run *r)
 {
 	size_t bytes = r->buffers_bytes;
 
@@ -176,7 +173,7 @@ static int allocate_buffers(struct run *r)
 
 	r->buffers_bytes = r->slots_nr * stride;
 	if (!r->engine->open) {
-		r->buffers = map_buffers(r);
+		r->buffers = job_map_buffers(r);
 		return r->buffers ? 0 : -ENOMEM;
 	}
 	rc = r->engine->open(r);
@@ -200,7 +197,7 @@ static int allocate(struct run *r)
 	if (r->parts) {
 		memset(r->parts, 0, parts_bytes);
 		for (size_t i = 0; i < (size_t)r->jobs_nr * r->targets_nr; i++)
-			r->parts[i].fd = -1;
+			r->parts[i].fd = r->parts[i].io_fd = -1;
 	}
 	if (!r->parts || !r->jobs || !r->slots || !r->lanes || (r->targets_nr > 1 && !r->counts))
 		return -ENOMEM;
@@ -305,7 +302,7 @@ void run_fini(struct run *r)
 	if (r->opened)
 		r->engine->close(r);
 	else if (r->buffers)
-		unmap_buffers(r);
+		job_unmap_buffers(r);
 	if (r->log_entries)
 		(void)munmap(r->log_entries, r->log_bytes);
 	free(r->logs);

@@ -210,6 +210,10 @@ void run_fini(struct run *r);
 
 /* --- for engines --- */
 
+/* r->buffers_bytes of zeroed memory for I/O, aligned to 4096, or NULL; and back. For an engine's open and close. */
+char *job_map_buffers(const struct run *r);
+void job_unmap_buffers(struct run *r);
+
 /* Out-of-line halves of the functions below. */
 bool slot_next_odd(struct slot *s, struct lane *l, uint64_t now);
 uint64_t slot_done_odd(struct slot *s, struct lane *l, int64_t res, uint64_t now);

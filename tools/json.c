@@ -351,6 +351,14 @@ static void add_engine(json *job, const struct json_in *in, const struct result 
 		add_u64(m, "enters", r->note.enters);
 		add_double(m, "enters_per_io", result_enters_per_io(r));
 	}
+	if (r->note.rung[0]) {
+		json *rung = add_object(m, "rung");
+
+		add_text(rung, "name", r->note.rung);
+		add_text(rung, "text", r->note.rung_text);
+	}
+	if (r->note.arena[0])
+		add_text(m, "arena", r->note.arena);
 	for (unsigned i = 0; i < r->note.extra_nr; i++)
 		add_double(m, r->note.extra[i].name, r->note.extra[i].value);
 	add_u64(m, "slat_sample", o->slat_sample);

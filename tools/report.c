@@ -140,6 +140,10 @@ static void print_engine(FILE *out, const struct result *r)
 	fprintf(out, "engine %s: %s\n", r->engine, r->note.what);
 	if (r->note.ring[0])
 		fprintf(out, "ring: %s; %.4f enters per I/O\n", r->note.ring, result_enters_per_io(r));
+	if (r->note.rung[0])
+		fprintf(out, "rung: %s: %s\n", r->note.rung, r->note.rung_text);
+	if (r->note.arena[0])
+		fprintf(out, "arena: %s\n", r->note.arena);
 	for (unsigned i = 0; i < r->note.extra_nr; i++)
 		fprintf(out, "%s%s %.10g", i ? ", " : "  ", r->note.extra[i].name, r->note.extra[i].value);
 	if (r->note.extra_nr)
@@ -345,8 +349,9 @@ static void print_how(FILE *out, const struct series *s, unsigned variant)
 {
 	const struct result *r = series_at(s, 0, variant);
 
-	fprintf(out, "%s %s: %s%s%s\n", r->variant && strcmp(r->variant, r->engine) ? r->variant : "engine", r->engine,
-		r->note.what, r->note.ring[0] ? "; ring: " : "", r->note.ring);
+	fprintf(out, "%s %s: %s%s%s%s%s\n", r->variant && strcmp(r->variant, r->engine) ? r->variant : "engine",
+		r->engine, r->note.what, r->note.ring[0] ? "; ring: " : "", r->note.ring,
+		r->note.rung[0] ? "; rung: " : "", r->note.rung);
 }
 
 void report_series(FILE *out, const struct bench_opts *o, const struct series *s)
