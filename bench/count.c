@@ -1,0 +1,406 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Work that is to be counted, not timed: scripts/bench-instructions runs a shape under callgrind with two counts, and the
+ * difference, divided by the difference of the counts, is what one op costs in instructions, set-up left out. On the
+ * current-thread flavour, as a worker that waits in the kernel would hold valgrind's lock.
+ *
+ *	count SHAPE NUMBER
+ *
+ *	read         random 4 KiB reads of a cached file by 32 tasks
+ *	bare_read    the same by a bare io_uring loop of depth 32, in the shape of bench/raw/raw.c without its stamps
+ *	spawn        spawn a task and join it
+ *	wake         two tasks wake each other: a round trip, two wakes
+ *	timer        start a sleep of 10 s, cancel it, await it
+ *	echo         64 bytes there and back over a socket pair: two sends, two receives
+ *	yield        give way to another task that does the same
+ *
+ * With --workers=W the runtime has W workers, for counts that need no valgrind. Prints the enters per op, from the
+ * workers' own statistics.
+ */
+#include <liburing.h>
+#include <sys/socket.h>
+
+#include "bench.h"
+
+#define DEPTH 32u
+#define BLOCK 4096u
+#define FILE_BYTES (UINT64_C(4) << 20)
+#define BLOCKS (FILE_BYTES / BLOCK)
+#define MSG_BYTES 64u
+
+struct work {
+	struct bench b;
+	uint64_t nr;
+	int fd;
+	char *bufs;             /* [DEPTH * BLOCK] */
+};
+
+/* ---- reads ---- */
+
+struct reader {
+	struct mrt_op op;
+	int fd;
+	char *buf;
+	uint64_t rand, left;
+};
+
+static enum mrt_poll reader_poll(struct mrt_task *self, void *frame)
+{
+	struct reader *f = frame;
+
+	MRT_BEGIN(self);
+	while (f->left-- > 0) {
+		MRT_AWAIT(self, mrt_read(&f->op, f->fd, f->buf, BLOCK, (int64_t)(bench_rand(&f->rand) % BLOCKS * BLOCK)));
+		if (f->op.res != (int64_t)BLOCK)
+			bench_die("a read gave %lld", (long long)f->op.res);
+	}
+	MRT_RETURN(self, 0);
+}
+
+struct root {
+	struct mrt_op op;
+	struct work *w;
+	struct mrt_scope scope;
+	struct mrt_op *joined;
+	struct mrt_notify there, back;
+	struct mrt_task *task;
+	uint64_t left;
+	int fds[2];
+	char msg[MSG_BYTES];
+};
+
+static enum mrt_poll read_root(struct mrt_task *self, void *frame)
+{
+	struct root *f = frame;
+	struct reader r;
+
+	MRT_BEGIN(self);
+	mrt_scope_init(&f->scope, 0);
+	memset(&r, 0, sizeof(r));
+	r.fd = f->w->fd;
+	r.left = f->w->nr / DEPTH;
+	for (unsigned i = 0; i < DEPTH; i++) {
+		r.rand = i + 1;
+		r.buf = f->w->bufs + (size_t)i * BLOCK;
+		if (mrt_scope_spawn(&f->scope, reader_poll, &r, sizeof(r), NULL))
+			bench_die("no task");
+	}
+	f->joined = mrt_scope_join(&f->scope);
+	MRT_AWAIT(self, f->joined);
+	MRT_RETURN(self, f->joined->res);
+}
+
+/* ---- tasks ---- */
+
+static enum mrt_poll empty_poll(struct mrt_task *self, void *frame)
+{
+	(void)frame;
+	MRT_BEGIN(self);
+	MRT_RETURN(self, 0);
+}
+
+static enum mrt_poll spawn_root(struct mrt_task *self, void *frame)
+{
+	struct root *f = frame;
+
+	MRT_BEGIN(self);
+	for (f->left = f->w->nr; f->left > 0; f->left--) {
+		bench_spawn(NULL, empty_poll, NULL, 0, &f->task);
+		MRT_AWAIT(self, mrt_join(&f->op, f->task));
+	}
+	MRT_RETURN(self, 0);
+}
+
+/* What the other side of a pair needs; its root outlives it. */
+struct peer {
+	struct mrt_op op;
+	struct root *root;
+	uint64_t left;
+	char msg[MSG_BYTES];
+};
+
+static enum mrt_poll waker_poll(struct mrt_task *self, void *frame)
+{
+	struct peer *f = frame;
+
+	MRT_BEGIN(self);
+	while (f->left-- > 0) {
+		MRT_AWAIT(self, mrt_notify_wait(&f->op, &f->root->there));
+		mrt_notify_one(&f->root->back);
+	}
+	MRT_RETURN(self, 0);
+}
+
+static void spawn_peer(struct root *f, mrt_poll_fn fn)
+{
+	struct peer p;
+
+	memset(&p, 0, sizeof(p));
+	p.root = f;
+	p.left = f->w->nr;
+	bench_spawn(NULL, fn, &p, sizeof(p), &f->task);
+}
+
+static enum mrt_poll wake_root(struct mrt_task *self, void *frame)
+{
+	struct root *f = frame;
+
+	MRT_BEGIN(self);
+	mrt_notify_init(&f->there);
+	mrt_notify_init(&f->back);
+	spawn_peer(f, waker_poll);
+	for (f->left = f->w->nr; f->left > 0; f->left--) {
+		mrt_notify_one(&f->there);
+		MRT_AWAIT(self, mrt_notify_wait(&f->op, &f->back));
+	}
+	MRT_AWAIT(self, mrt_join(&f->op, f->task));
+	MRT_RETURN(self, f->op.res);
+}
+
+static enum mrt_poll yielder_poll(struct mrt_task *self, void *frame)
+{
+	struct peer *f = frame;
+
+	MRT_BEGIN(self);
+	while (f->left-- > 0)
+		MRT_AWAIT(self, mrt_yield(&f->op));
+	MRT_RETURN(self, 0);
+}
+
+/* The root only waits, and each op of the count is a yield. */
+static enum mrt_poll yield_root(struct mrt_task *self, void *frame)
+{
+	struct root *f = frame;
+
+	MRT_BEGIN(self);
+	spawn_peer(f, yielder_poll);
+	for (f->left = f->w->nr; f->left > 0; f->left--)
+		MRT_AWAIT(self, mrt_yield(&f->op));
+	MRT_AWAIT(self, mrt_join(&f->op, f->task));
+	MRT_RETURN(self, f->op.res);
+}
+
+static enum mrt_poll timer_root(struct mrt_task *self, void *frame)
+{
+	struct root *f = frame;
+
+	MRT_BEGIN(self);
+	for (f->left = f->w->nr; f->left > 0; f->left--) {
+		(void)mrt_sleep(&f->op, MRT_SEC(10)); /* awaited below */
+		mrt_cancel(&f->op);
+		MRT_AWAIT(self, &f->op);
+	}
+	MRT_RETURN(self, 0);
+}
+
+/* ---- sockets ---- */
+
+static enum mrt_poll echo_poll(struct mrt_task *self, void *frame)
+{
+	struct peer *f = frame;
+
+	MRT_BEGIN(self);
+	while (f->left-- > 0) {
+		MRT_AWAIT(self, mrt_recv(&f->op, f->root->fds[1], f->msg, MSG_BYTES, 0));
+		MRT_AWAIT(self, mrt_send(&f->op, f->root->fds[1], f->msg, MSG_BYTES, 0));
+	}
+	MRT_RETURN(self, f->op.res);
+}
+
+static enum mrt_poll echo_root(struct mrt_task *self, void *frame)
+{
+	struct root *f = frame;
+
+	MRT_BEGIN(self);
+	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, f->fds))
+		bench_die("socketpair: %s", strerror(errno));
+	spawn_peer(f, echo_poll);
+	for (f->left = f->w->nr; f->left > 0; f->left--) {
+		MRT_AWAIT(self, mrt_send(&f->op, f->fds[0], f->msg, MSG_BYTES, 0));
+		MRT_AWAIT(self, mrt_recv(&f->op, f->fds[0], f->msg, MSG_BYTES, 0));
+		if (f->op.res != (int64_t)MSG_BYTES)
+			bench_die("a receive gave %lld", (long long)f->op.res);
+	}
+	MRT_AWAIT(self, mrt_join(&f->op, f->task));
+	(void)close(f->fds[0]); /* nothing is in it */
+	(void)close(f->fds[1]);
+	MRT_RETURN(self, f->op.res < 0 ? f->op.res : 0);
+}
+
+/* ---- the bare loop ---- */
+
+struct bare {
+	struct io_uring ring;
+	uint64_t rand[DEPTH];
+	unsigned char opcode, flags;
+};
+
+static void bare_stage(struct bare *r, const struct work *w, unsigned i)
+{
+	struct io_uring_sqe *sqe = io_uring_get_sqe(&r->ring);
+
+	if (!sqe)
+		bench_die("a full ring");
+	io_uring_prep_rw(r->opcode, sqe, r->flags & IOSQE_FIXED_FILE ? 0 : w->fd, w->bufs + (size_t)i * BLOCK, BLOCK,
+			 bench_rand(&r->rand[i]) % BLOCKS * BLOCK);
+	sqe->flags = r->flags;
+	sqe->user_data = i;
+}
+
+static uint64_t bare_run(struct bare *r, const struct work *w)
+{
+	uint64_t started = DEPTH, ended = 0, enters = 0;
+	struct io_uring_cqe *cqe;
+	unsigned head, n;
+
+	for (unsigned i = 0; i < DEPTH; i++)
+		bare_stage(r, w, i);
+	while (ended < w->nr) {
+		int rc = io_uring_submit_and_wait(&r->ring, 1);
+
+		if (rc < 0)
+			bench_die("io_uring_enter: %s", strerror(-rc));
+		enters++;
+		n = 0;
+		io_uring_for_each_cqe(&r->ring, head, cqe) {
+			if (cqe->res != (int)BLOCK)
+				bench_die("a read gave %d", cqe->res);
+			n++;
+			if (started < w->nr) {
+				started++;
+				bare_stage(r, w, (unsigned)cqe->user_data);
+			}
+		}
+		io_uring_cq_advance(&r->ring, n);
+		ended += n;
+	}
+	return enters;
+}
+
+static uint64_t run_bare(struct work *w, bool fast)
+{
+	struct bare r = { .opcode = IORING_OP_READ };
+	unsigned flags = IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN | IORING_SETUP_SUBMIT_ALL;
+	struct iovec iov = { w->bufs, DEPTH * BLOCK };
+	uint64_t enters;
+	int rc = io_uring_queue_init(DEPTH, &r.ring, flags);
+
+	if (rc == -EINVAL)
+		rc = io_uring_queue_init(DEPTH, &r.ring, 0);
+	if (rc)
+		bench_die("io_uring_setup: %s", strerror(-rc));
+	for (unsigned i = 0; i < DEPTH; i++)
+		r.rand[i] = i + 1;
+	if (fast) {
+		rc = io_uring_register_buffers(&r.ring, &iov, 1);
+		rc = rc ? rc : io_uring_register_files(&r.ring, &w->fd, 1);
+		if (rc)
+			bench_die("io_uring_register: %s", strerror(-rc));
+		r.opcode = IORING_OP_READ_FIXED;
+		r.flags = IOSQE_FIXED_FILE;
+	}
+	(void)io_uring_register_ring_fd(&r.ring); /* without it each enter looks the ring up */
+	enters = bare_run(&r, w);
+	io_uring_queue_exit(&r.ring);
+	return enters;
+}
+
+/* ---- the command ---- */
+
+static const struct shape {
+	const char *name;
+	mrt_poll_fn root;       /* NULL: the bare loop */
+	bool reads, fast;
+} shapes[] = {
+	{ "read", read_root, true, false },
+	{ "bare_read", NULL, true, false },
+	{ "bare_read_fast", NULL, true, true },
+	{ "spawn", spawn_root, false, false },
+	{ "wake", wake_root, false, false },
+	{ "timer", timer_root, false, false },
+	{ "echo", echo_root, false, false },
+	{ "yield", yield_root, false, false },
+};
+
+static struct mrt_runtime *make_runtime(unsigned workers_nr)
+{
+	struct mrt_runtime_opts opts;
+	struct mrt_runtime *rt;
+	int rc;
+
+	mrt_runtime_opts_init(&opts);
+	opts.log = bench_log;
+	opts.seed = 1;
+	opts.workers_nr = workers_nr;
+	if (workers_nr == 0)
+		opts.flavour = MRT_FLAVOUR_CURRENT_THREAD;
+	rc = mrt_runtime_create(&opts, &rt);
+	if (rc)
+		bench_die("mrt_runtime_create: %s", strerror(-rc));
+	return rt;
+}
+
+static uint64_t enters_of(struct mrt_runtime *rt)
+{
+	uint64_t enters = 0;
+
+	for (unsigned i = 0; i < mrt_runtime_workers_nr(rt); i++) {
+		struct mrt_worker_stats st;
+
+		(void)mrt_stats_get(rt, i, &st); /* the worker exists */
+		enters += st.enters;
+	}
+	return enters;
+}
+
+static uint64_t run_shape(struct work *w, const struct shape *s, unsigned workers_nr)
+{
+	struct root f = { .w = w };
+	struct mrt_runtime *rt;
+	uint64_t enters;
+
+	if (s->reads)
+		w->fd = bench_file(&w->b, FILE_BYTES);
+	if (!s->root)
+		return run_bare(w, s->fast);
+	rt = make_runtime(workers_nr);
+	enters = enters_of(rt);
+	bench_block_on(rt, s->root, &f, sizeof(f));
+	enters = enters_of(rt) - enters;
+	mrt_runtime_destroy(rt);
+	return enters;
+}
+
+static void die_usage(void)
+{
+	fputs("usage: count SHAPE NUMBER [--workers=N]; shapes:", stderr);
+	for (size_t i = 0; i < BENCH_NR(shapes); i++)
+		fprintf(stderr, " %s", shapes[i].name);
+	fputc('\n', stderr);
+	exit(2);
+}
+
+int main(int argc, char **argv)
+{
+	struct work w = { .fd = -1, .b.dir = getenv("TMPDIR") };
+	const struct shape *s = NULL;
+	unsigned workers_nr = 0;
+
+	if (!w.b.dir)
+		w.b.dir = "/var/tmp";
+	if (argc < 3 || argc > 4 || (argc == 4 && sscanf(argv[3], "--workers=%u", &workers_nr) != 1))
+		die_usage();
+	for (size_t i = 0; i < BENCH_NR(shapes); i++) {
+		if (strcmp(shapes[i].name, argv[1]) == 0)
+			s = &shapes[i];
+	}
+	w.nr = strtoull(argv[2], NULL, 10) / DEPTH * DEPTH;
+	if (!s || !w.nr)
+		die_usage();
+	(void)alarm(BENCH_LIMIT_S);
+	w.bufs = bench_alloc_touched(DEPTH, BLOCK);
+	printf("%s: %llu ops, %.4f enters per op\n", s->name, (unsigned long long)w.nr,
+	       (double)run_shape(&w, s, workers_nr) / (double)w.nr);
+	free(w.bufs);
+	return 0;
+}
