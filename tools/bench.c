@@ -18,6 +18,7 @@
 #include "control.h"
 #include "hgrm.h"
 #include "json.h"
+#include "ladder.h"
 #include "merge.h"
 #include "opts.h"
 #include "plot.h"
@@ -41,6 +42,7 @@ struct bench {
 	FILE *people;           /* text: standard output, or standard error beside JSON */
 	FILE *out;              /* the result */
 	struct series_variant variants[ENGINES_NR];
+	struct ladder ladder;   /* with --ladder */
 	struct series_env env;
 	struct series s;        /* its results are all results, also of a single run */
 	int exit_code;
@@ -73,7 +75,7 @@ static bool is_stopped(void)
 
 static bool is_series(const struct bench *b)
 {
-	return b->o.compare_rounds || b->o.repeat > 1;
+	return b->o.compare_rounds || b->o.ladder_rounds || b->o.repeat > 1;
 }
 
 static void judge(struct bench *b, const struct result *r)
@@ -130,6 +132,10 @@ static int pre_read(struct bench *b)
 
 static void report_people(struct bench *b)
 {
+	if (b->o.ladder_rounds) {
+		report_ladder(b->people, &b->o, &b->ladder, &b->s);
+		return;
+	}
 	if (is_series(b)) {
 		report_series(b->people, &b->o, &b->s);
 		return;
@@ -141,11 +147,12 @@ static void report_people(struct bench *b)
 
 static int plot(const struct bench *b)
 {
-	int rc = b->o.plot ? plot_write(b->o.plot, &b->o, &b->s) : 0;
+	int rc = !b->o.plot ? 0 : b->o.ladder_rounds ? plot_ladder(b->o.plot, &b->o, &b->ladder, &b->s) :
+		 plot_write(b->o.plot, &b->o, &b->s);
 
 	if (rc == -ENODATA)
 		fprintf(stderr, "martlet bench: --plot=%s: nothing to draw: %s\n", b->o.plot,
-			b->o.compare_rounds ? "no round was run to its end" : "the run was shorter than a second");
+			is_series(b) ? "no round was run to its end" : "the run was shorter than a second");
 	else if (rc)
 		fprintf(stderr, "martlet bench: --plot=%s: %s\n", b->o.plot, strerror(-rc));
 	return rc;
@@ -180,12 +187,14 @@ static int report(struct bench *b)
 {
 	struct json_in in = {
 		.o = &b->o, .targets = &b->ts, .results = b->s.results, .results_nr = b->s.results_nr,
-		.series = is_series(b) ? &b->s : NULL, .verify = b->verifying ? &b->v : NULL,
+		.series = is_series(b) ? &b->s : NULL, .ladder = b->o.ladder_rounds ? &b->ladder : NULL, .verify = b->verifying ? &b->v : NULL,
 		.exit_code = b->exit_code,
 	};
 	int rc = 0;
 
 	series_summarise(&b->s);
+	if (b->o.ladder_rounds)
+		ladder_judge(&b->ladder, &b->s);
 	report_people(b);
 	if (b->o.format != OUTPUT_NORMAL)
 		rc = json_write(b->out, &in);
@@ -239,19 +248,27 @@ static int open_output(struct bench *b)
 
 /* --- the whole --- */
 
-static int allocate(struct bench *b)
+/* What is run in turn. */
+static int init_series(struct bench *b)
 {
-	unsigned rounds = b->o.compare_rounds ? b->o.compare_rounds : b->o.repeat;
-	int rc;
-
+	if (b->o.ladder_rounds) {
+		ladder_init(&b->ladder, &b->o, &b->ts, engines[b->o.engine], &stop);
+		return series_init(&b->s, b->ladder.variants, b->ladder.variants_nr, b->o.ladder_rounds);
+	}
 	if (b->o.compare_rounds) {
 		for (unsigned e = 0; e < ENGINES_NR; e++)
 			b->variants[e] = (struct series_variant){ engines[e]->name, &b->o, &b->ts, engines[e] };
-	} else {
-		b->variants[0] = (struct series_variant){ NULL, &b->o, &b->ts, engines[b->o.engine] };
+		return series_init(&b->s, b->variants, ENGINES_NR, b->o.compare_rounds);
 	}
+	b->variants[0] = (struct series_variant){ NULL, &b->o, &b->ts, engines[b->o.engine] };
 	/* a single run may have another that reads back */
-	rc = series_init(&b->s, b->variants, b->o.compare_rounds ? ENGINES_NR : 1, is_series(b) ? rounds : 2);
+	return series_init(&b->s, b->variants, 1, is_series(b) ? b->o.repeat : 2);
+}
+
+static int allocate(struct bench *b)
+{
+	int rc = init_series(b);
+
 	if (rc)
 		return rc;
 	b->env = (struct series_env){ .stop = &stop, .each = after_run, .ctx = b };
@@ -266,6 +283,8 @@ static int allocate(struct bench *b)
 static void release(struct bench *b)
 {
 	series_fini(&b->s);
+	if (b->o.ladder_rounds)
+		ladder_fini(&b->ladder);
 	if (b->verifying)
 		verify_fini(&b->v);
 	if (b->out && b->out != stdout)

@@ -585,6 +585,23 @@ static void add_merged(json *m, const struct bench_opts *o, const struct merged 
 	add(m, "work", g->work ? json_tokener_parse(g->work) : NULL);
 }
 
+static void add_ladder(json *m, const struct ladder *l, const struct series *s)
+{
+	json *k = add_object(m, "ladder"), *rungs;
+
+	add_u64(k, "rounds", s->rounds);
+	add_warnings(k, s);
+	rungs = add_object(k, "rungs");
+	for (unsigned i = 0; s->rounds && i < LADDER_RUNGS_NR; i++) {
+		json *j = add_object(rungs, l->rung[i].name);
+
+		if (l->rung[i].reason[0])
+			add_text(j, "not_available", l->rung[i].reason);
+		else
+			add_summary(j, &s->summary[l->rung[i].variant]);
+	}
+}
+
 static void add_verify(json *m, const struct verify *v)
 {
 	json *k;
@@ -684,7 +701,9 @@ static json *new_document(const struct json_in *in)
 	add_machine(m);
 	add_targets(m, in->o, in->targets);
 	add_verify(m, in->verify);
-	if (in->series && in->o->compare_rounds)
+	if (in->ladder)
+		add_ladder(m, in->ladder, in->series);
+	else if (in->series && in->o->compare_rounds)
 		add_compare(m, in->series);
 	else if (in->series)
 		add_repeat(m, in->series);

@@ -5,6 +5,7 @@
 
 #include <stdio.h>
 
+#include "ladder.h"
 #include "merge.h"
 #include "result.h"
 #include "series.h"
@@ -20,6 +21,7 @@ struct json_in {
 	const struct result *results;   /* [results_nr] */
 	unsigned results_nr;
 	const struct series *series;    /* NULL: a single run */
+	const struct ladder *ladder;    /* of that series; NULL: none */
 	const struct verify *verify;    /* NULL: none */
 	int exit_code;
 };

@@ -436,6 +436,12 @@ static int set_compare(struct parse *p, const char *v)
 
 static int set_repeat(struct parse *p, const char *v) { return set_unsigned(p, v, 1, 1000, &p->o->repeat); }
 
+static int set_ladder(struct parse *p, const char *v)
+{
+	p->o->ladder_rounds = OPTS_LADDER_ROUNDS;
+	return v ? set_unsigned(p, v, 1, 1000, &p->o->ladder_rounds) : 0;
+}
+
 static int set_thread(struct parse *p, const char *v)
 {
 	return set_fixed(p, v, true, "jobs are always threads of one process");
@@ -686,7 +692,7 @@ static const struct option_row rows[] = {
 	{ "randseed", required_argument, set_seed, "N", "seed of offsets, mix and data (1)" },
 	{ "randrepeat", optional_argument, set_randrepeat, "0|1", "0: a new seed for each run" },
 
-	{ "runtime", required_argument, set_runtime, "TIME", "length of the run (10s; 2s a round with --compare)" },
+	{ "runtime", required_argument, set_runtime, "TIME", "length of the run (10s; 2s a round with --compare, --ladder)" },
 	{ "ramp_time", required_argument, set_ramp, "TIME", "run this long first without counting" },
 	{ "time_based", optional_argument, set_time_based, NULL, "always so, unless the next two end the run" },
 	{ "number_ios", required_argument, set_number_ios, "N", "end after N I/Os per job" },
@@ -704,6 +710,8 @@ static const struct option_row rows[] = {
 	{ "ioengine", required_argument, set_engine, "E", "the same as --engine" },
 	{ "compare", optional_argument, set_compare, "ROUNDS", "all engines in turn (5 rounds) and their ratios" },
 	{ "repeat", required_argument, set_repeat, "N", "the same run N times: medians and spread" },
+	{ "ladder", optional_argument, set_ladder, "ROUNDS",
+	  "rung by rung: buffered, direct, registered buffers, file, polled, commands (3 rounds)" },
 	{ "fixedbufs", optional_argument, set_fixedbufs, "0|1",
 	  "registered buffers: the runtime's arena; the bare loop registers its own" },
 	{ "registerfiles", optional_argument, set_registerfiles, "0|1", "registered files" },
@@ -983,8 +991,15 @@ static int settle_fast(struct parse *p)
 		return refuse(p, "together with --sqthread_poll it is one option too many: choose");
 	if (f->nvme)
 		o->direct = true;       /* commands never see the page cache */
+	p->name = "ladder";
+	if (o->ladder_rounds && (f->fixedbufs || f->registerfiles || f->hipri || f->nvme || o->direct))
+		return refuse(p, "goes through direct, fixedbufs, registerfiles, hipri and cmd_type by itself: leave them out");
+	if (o->ladder_rounds && (o->compare_rounds || o->repeat > 1 || o->verify))
+		return refuse(p, "is a series of its own: leave out --compare, --repeat and --verify");
+	if (o->ladder_rounds && o->engine == ENGINE_PSYNC)
+		return refuse(p, "pread has no ring; use --engine=martlet or --engine=raw");
 	p->name = "hybrid";
-	if (f->hybrid && !f->hipri)
+	if (f->hybrid && !f->hipri && !o->ladder_rounds)
 		return refuse(p, "is a way of polling: add --hipri=1");
 	p->name = "sqthread_poll_cpu";
 	if (f->sqpoll_cpu >= 0 && !f->sqpoll)
@@ -1040,17 +1055,17 @@ static int settle(struct parse *p)
 		o->bw_log = o->name;
 	if (o->lat_log && !*o->lat_log)
 		o->lat_log = o->name;
-	if ((o->iops_log || o->bw_log || o->lat_log) && (o->repeat > 1 || o->compare_rounds))
-		return refuse(p, "logs are of one run: leave out --repeat and --compare");
+	if ((o->iops_log || o->bw_log || o->lat_log) && (o->repeat > 1 || o->compare_rounds || o->ladder_rounds))
+		return refuse(p, "logs are of one run: leave out --repeat, --compare and --ladder");
 	p->name = "hdr_log";
-	if (o->hdr_log && o->compare_rounds)
-		return refuse(p, "one distribution is of one engine: leave out --compare");
+	if (o->hdr_log && (o->compare_rounds || o->ladder_rounds))
+		return refuse(p, "one distribution is of one kind of run: leave out --compare and --ladder");
 	if (o->io_size && o->io_size < o->bs) {
 		p->name = "io_size";
 		return refuse(p, "less than one block of %llu bytes", (unsigned long long)o->bs);
 	}
 	if (!o->runtime_given) {
-		o->runtime_ns = o->compare_rounds ? COMPARE_RUNTIME_DEFAULT_NS : RUNTIME_DEFAULT_NS;
+		o->runtime_ns = o->compare_rounds || o->ladder_rounds ? COMPARE_RUNTIME_DEFAULT_NS : RUNTIME_DEFAULT_NS;
 		if (is_counted(o) || (o->verify && !o->random))
 			o->runtime_ns = 0;      /* the count, or one pass over the region, ends it */
 	}

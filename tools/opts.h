@@ -14,6 +14,7 @@
 #define OPTS_IODEPTH_MAX 4096u
 #define OPTS_NUMJOBS_MAX 256u
 #define OPTS_COMPARE_ROUNDS 5u
+#define OPTS_LADDER_ROUNDS 3u
 #define OPTS_TARGETS_MAX 64u
 #define OPTS_TARGET_BYTES 8192u         /* all names of targets */
 
@@ -69,6 +70,7 @@ struct bench_opts {
 	enum opts_engine engine;
 	unsigned compare_rounds;        /* 0: no comparison */
 	unsigned repeat;                /* runs; 1: one */
+	unsigned ladder_rounds;         /* 0: no ladder */
 	bool cpus_given;
 	cpu_set_t cpus;                 /* allowed CPUs, given or inherited */
 	unsigned slat_sample;           /* every n-th I/O has its submission timed */

@@ -127,3 +127,36 @@ int plot_write(const char *path, const struct bench_opts *o, const struct series
 		return s->rounds ? plot_bars(path, o, s, false) : -ENODATA;
 	return s->results[0].round ? plot_bars(path, o, s, true) : plot_time(path, o, &s->results[0]);
 }
+
+/* Two figures of different units in one chart: each to that of the first bar, which the title gives in full. */
+int plot_ladder(const char *path, const struct bench_opts *o, const struct ladder *l, const struct series *s)
+{
+	double iops[LADDER_RUNGS_NR], cpu[LADDER_RUNGS_NR];
+	const char *names[LADDER_RUNGS_NR];
+	struct svg_series bars[2] = { { .name = "IOPS", .y = iops }, { .name = "CPU time per I/O", .y = cpu } };
+	struct svg_chart c = {
+		.kind = SVG_BARS, .x_label = "rung", .y_label = "relative to the first rung", .categories = names,
+		.series = bars, .series_nr = 2,
+	};
+	const struct series_summary *first = NULL;
+	char base[160], title[360];
+
+	for (unsigned i = 0; i < LADDER_RUNGS_NR && s->rounds; i++) {
+		const struct series_summary *sum;
+
+		if (l->rung[i].reason[0])
+			continue;
+		sum = &s->summary[l->rung[i].variant];
+		first = first ? first : sum;
+		names[c.nr] = l->rung[i].name;
+		iops[c.nr] = first->iops.median > 0 ? sum->iops.median / first->iops.median : 0;
+		cpu[c.nr++] = first->cpu_us.median > 0 ? sum->cpu_us.median / first->cpu_us.median : 0;
+	}
+	if (!first)
+		return -ENODATA;
+	make_title(base, o);
+	snprintf(title, sizeof(title), "%s; %s: %.0f IOPS, %.2f us of CPU per I/O", base, first->name, first->iops.median,
+		 first->cpu_us.median);
+	c.title = title;
+	return write_file(path, &c);
+}

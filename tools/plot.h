@@ -3,6 +3,7 @@
 #ifndef TOOLS_PLOT_H
 #define TOOLS_PLOT_H
 
+#include "ladder.h"
 #include "series.h"
 
 /**
@@ -14,5 +15,8 @@
  * @return 0, -ENODATA (a run shorter than a second), or -errno
  */
 int plot_write(const char *path, const struct bench_opts *o, const struct series *s);
+
+/* Rungs that have figures: IOPS and CPU time per I/O of each, the lowest rung being 1. Otherwise as above. */
+int plot_ladder(const char *path, const struct bench_opts *o, const struct ladder *l, const struct series *s);
 
 #endif

@@ -37,7 +37,7 @@ void report_head(FILE *out, const struct bench_opts *o, const struct targets *ts
 	fprintf(out, "%s: %s", o->name, o->rw);
 	print_mix(out, o);
 	fprintf(out, ", bs %" PRIu64 ", depth %u x %u job%s, %s, seed %" PRIu64 "\n", o->bs, o->iodepth, o->numjobs,
-		o->numjobs == 1 ? "" : "s", o->direct ? "O_DIRECT" : "buffered (page cache)", o->seed);
+		o->numjobs == 1 ? "" : "s", o->ladder_rounds ? "rung by rung" : o->direct ? "O_DIRECT" : "buffered (page cache)", o->seed);
 	for (unsigned i = 0; i < ts->nr; i++) {
 		const struct target *t = &ts->t[i];
 
@@ -286,7 +286,7 @@ void report_round(FILE *out, const struct result *r)
 	char iops[16];
 
 	result_lat_all(r, &lat);
-	fprintf(out, "  round %u  %-8s %8s IOPS  %6.2f us CPU per I/O  p50 %.1f  p99 %.1f us%s\n", r->round,
+	fprintf(out, "  round %u  %-12s %8s IOPS  %6.2f us CPU per I/O  p50 %.1f  p99 %.1f us%s\n", r->round,
 		r->variant ? r->variant : r->engine, report_si(iops, result_iops_all(r)), r->cpu_us_per_io,
 		us(hist_percentile(&lat, 50)), us(hist_percentile(&lat, 99)), r->interrupted ? "  (interrupted)" : "");
 }
@@ -322,7 +322,7 @@ static void print_series_notes(FILE *out, const struct bench_opts *o, const stru
 	}
 	for (unsigned i = 0; i < s->warnings_nr; i++)
 		fprintf(out, "warning: %s\n", s->warning[i]);
-	if (!o->direct && disk_512)
+	if (!o->direct && !o->ladder_rounds && disk_512)
 		fprintf(out, "note: in all rounds %.1f MiB came from the device, not from the page cache\n",
 			(double)disk_512 / 2048);
 	if (iowq)
@@ -365,6 +365,55 @@ void report_series(FILE *out, const struct bench_opts *o, const struct series *s
 		print_summary(out, &s->summary[i], s->summary[i].name ? s->summary[i].name : s->variants[i].engine->name);
 	for (unsigned to = ENGINE_MARTLET + 1; o->compare_rounds && to < s->variants_nr; to++)
 		print_ratio(out, s, to);
+	for (unsigned i = 0; i < s->variants_nr; i++)
+		print_how(out, s, i);
+	for (unsigned i = 0; i < s->results_nr; i++)
+		print_errors(out, &s->results[i]);
+	print_series_notes(out, o, s);
+}
+
+/* "x1.23" of the rung below it that has figures. */
+static void print_step(FILE *out, const struct ladder *l, const struct series *s, unsigned rung)
+{
+	const double *iops = &s->summary[l->rung[rung].variant].iops.median;
+
+	for (unsigned below = rung; below-- > 0;) {
+		if (l->rung[below].reason[0])
+			continue;
+		fprintf(out, "  x%.3f", *iops / s->summary[l->rung[below].variant].iops.median);
+		return;
+	}
+}
+
+static void print_rung(FILE *out, const struct ladder *l, const struct series *s, unsigned rung)
+{
+	const struct series_summary *sum;
+	char mid[16], low[16], high[16], iops[64];
+
+	if (l->rung[rung].reason[0]) {
+		fprintf(out, "  %-12s n/a: %s\n", l->rung[rung].name, l->rung[rung].reason);
+		return;
+	}
+	sum = &s->summary[l->rung[rung].variant];
+	snprintf(iops, sizeof(iops), "%s (%s..%s)", report_si(mid, sum->iops.median), report_si(low, sum->iops.min),
+		 report_si(high, sum->iops.max));
+	fprintf(out, "  %-12s %-28s %6.2f (%.2f..%.2f) %9.1f %9.1f %9.1f %10.4f", l->rung[rung].name, iops,
+		sum->cpu_us.median, sum->cpu_us.min, sum->cpu_us.max, sum->p50_us.median, sum->p99_us.median,
+		sum->p999_us.median, sum->enters.median);
+	print_step(out, l, s, rung);
+	fputc('\n', out);
+}
+
+void report_ladder(FILE *out, const struct bench_opts *o, const struct ladder *l, const struct series *s)
+{
+	fprintf(out, "rung by rung, medians of %u rounds of %.3g s (min..max); the last column: IOPS to the rung below\n",
+		s->rounds, (double)o->runtime_ns / 1e9);
+	if (s->rounds == 0)
+		return;
+	fprintf(out, "  %-12s %-28s %-19s %9s %9s %9s %10s\n", "rung", "IOPS", "CPU us per I/O", "p50 us", "p99 us", "p99.9 us",
+		"enters/IO");
+	for (unsigned i = 0; i < LADDER_RUNGS_NR; i++)
+		print_rung(out, l, s, i);
 	for (unsigned i = 0; i < s->variants_nr; i++)
 		print_how(out, s, i);
 	for (unsigned i = 0; i < s->results_nr; i++)

@@ -5,6 +5,7 @@
 
 #include <stdio.h>
 
+#include "ladder.h"
 #include "merge.h"
 #include "result.h"
 #include "series.h"
@@ -26,6 +27,9 @@ void report_round(FILE *out, const struct result *r);
 
 /* Medians, spreads, warnings; of a comparison also the ratios. */
 void report_series(FILE *out, const struct bench_opts *o, const struct series *s);
+
+/* A series whose variants are the rungs. */
+void report_ladder(FILE *out, const struct bench_opts *o, const struct ladder *l, const struct series *s);
 
 /* "12.3k", "1.05M". */
 const char *report_si(char buf[16], double n);

@@ -299,7 +299,8 @@ static int open_existing(struct target *t, const char *path, const struct bench_
 	}
 	if (S_ISCHR(st.st_mode) != o->fast.nvme)
 		return refuse(err, -EINVAL, o->fast.nvme ? "%s is no character device: --cmd_type=nvme needs /dev/ngXnY" :
-			      "%s is a character device: if it is NVMe's /dev/ngXnY, add --cmd_type=nvme", path);
+			      "%s is a character device, and a regular file or a block device is needed; NVMe's /dev/ngXnY wants "
+			      "--cmd_type=nvme", path);
 	if (!S_ISREG(st.st_mode) && !S_ISBLK(st.st_mode) && !S_ISCHR(st.st_mode))
 		return refuse(err, -EINVAL, "%s is %s: a regular file or a block device is needed", path,
 			      S_ISDIR(st.st_mode) ? "a folder (with --create a file is made in it)" : "neither");
