@@ -295,6 +295,7 @@ static inline enum mrt_poll call_poll(struct mrt__worker *w, struct mrt_task *t)
 	struct mrt_worker_stats *stats = w->stats;
 	enum mrt_poll poll;
 
+	mrt__stat_set(&stats->poll_task, (uint64_t)(uintptr_t)t);
 	mrt__stat_set(&stats->poll_fn, (uint64_t)(uintptr_t)t->fn);
 	mrt__stat_add(&stats->polls, 1);
 	poll = t->fn(t, mrt__task_frame(t));
@@ -465,6 +466,8 @@ static int alloc_outside(struct mrt__sched *s, struct mrt__outside *out, size_t 
 	}
 	*ret_id = (uint64_t)(0x8000 + (out - s->outside)) << 48 | ++out->ids;
 	mrt__stat_add(&out->spawns, 1);
+	mrt__stat_add_shared(&s->stats_mem.global->spawns_outside, 1);
+	mrt__stat_add_shared(&s->stats_mem.global->tasks_alive, 1);
 	*ret_task = t;
 	return 0;
 }

@@ -559,6 +559,25 @@ static void publish_gauges(struct mrt__worker *w)
 	mrt__stat_set(&w->stats->inflight, w->inflight);
 }
 
+/* Bring this worker's share of the sums in mrt_global up to date. Seldom: its line is everybody's. */
+static void publish_shares(struct mrt__worker *w)
+{
+	struct mrt_global_stats *g = w->sched->stats_mem.global;
+	int64_t alive = (int64_t)(w->stats->spawns - w->stats->ends);
+	int64_t timers = (int64_t)mrt__stat_get(&w->stats->timers);
+	/* relaxed: a count */
+	uint64_t wakes = atomic_load_explicit(&w->sched->remote_wakes, memory_order_relaxed);
+
+	if (alive != w->alive_shared)
+		mrt__stat_add_shared(&g->tasks_alive, alive - w->alive_shared);
+	if (timers != w->timers_shared)
+		mrt__stat_add_shared(&g->timers, timers - w->timers_shared);
+	w->alive_shared = alive;
+	w->timers_shared = timers;
+	if (mrt__stat_get(&g->remote_wakes) < wakes)
+		mrt__stat_set(&g->remote_wakes, wakes); /* of two who do so at once, the older value is mended at the next look */
+}
+
 /* Work that others could help with: wake a searcher. A stale count only delays the help. */
 static void notify_if_plenty(struct mrt__worker *w, unsigned made)
 {
@@ -684,6 +703,7 @@ static void tune_events(struct mrt__worker *w)
 static __attribute__((noinline)) void event_turn(struct mrt__worker *w)
 {
 	(void)mrt__worker_turn(w); /* there is work in any case */
+	publish_shares(w);
 	if (w->sched->tune_events)
 		tune_events(w);
 	w->event_left = w->event_interval;
@@ -954,6 +974,7 @@ bool mrt__worker_park_begin(struct mrt__worker *w, uint64_t *ret_timeout_ns)
 	mrt__stat_add(&w->stats->parks, 1);
 	mrt__stat_add(&w->stats->busy_ns, now - w->parked_ns);
 	mrt__stat_set(&w->stats->turn_ns, now);
+	publish_shares(w);
 	mrt__stat_set(&w->stats->state, MRT_WORKER_PARKED);
 	w->parked_ns = now;
 	last = mrt__idle_park(&s->idle, w->index, w->searching);

@@ -72,6 +72,8 @@ struct mrt__worker {
 	struct mrt__arena_view polled_arena;
 	bool big;                       /* rings with 32-byte CQEs */
 	uint64_t extra;                 /* ... the second result of the completion that is being dealt with */
+	int64_t alive_shared;           /* tasks and timers of ours that mrt_global has been told of */
+	int64_t timers_shared;
 
 	struct mrt__heap heap;
 	struct mrt__runq runq;          /* owner and thieves */
