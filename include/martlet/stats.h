@@ -103,6 +103,7 @@ enum mrt_timing {
 	X(counter, u64, wakes_sent, "workers woken by this one")                                                       \
 	X(counter, u64, sentry_wakes, "wakes as sentry")                                                               \
 	X(counter, u64, rescued, "tasks and timers taken from a stuck worker by this sentry")                          \
+	X(counter, u64, stalls, "polls of other workers that this one, as sentry, found stuck")                        \
 	X(counter, u64, budget_yields, "polls that ended because the budget was spent")                                \
 	X(counter, u64, yields, "polls that ended with mrt_yield")                                                     \
 	X(counter, u64, enters, "io_uring_enter calls")                                                                \

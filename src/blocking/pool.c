@@ -38,6 +38,7 @@
 
 #include "base/assert.h"
 #include "base/clock.h"
+#include "probe/usdt.h"
 #include "sched/op.h"
 #include "sched/sched.h"
 #include "sched/worker.h"
@@ -172,11 +173,18 @@ static const struct mrt__wait_class pool_class = {
 
 /* ---- a thread ---- */
 
-static void pool_run(struct mrt__op *op)
+static void pool_run(struct mrt__pool *pool, struct mrt__op *op)
 {
 	mrt_blocking_fn fn = (mrt_blocking_fn)(uintptr_t)op->raw;
-	int64_t res = fn(op->done_next);
+	uint64_t start = 0;
+	int64_t res;
 
+	mrt__fire(blocking_start, mrt__arg(op), mrt__arg(fn), pool_get(pool->queued));
+	if (mrt__listens(blocking_end))
+		start = mrt__clock_now();
+	res = fn(op->done_next);
+	/* began to listen meanwhile: 0 */
+	mrt__fire(blocking_end, mrt__arg(op), mrt__arg(fn), start ? mrt__clock_now() - start : 0, (uint64_t)res);
 	mrt__op_finish(op, res);
 }
 
@@ -187,7 +195,7 @@ static void pool_drain(struct mrt__pool *pool)
 
 	while ((op = pool_pop(pool)) != NULL) {
 		pool_unlock(pool);
-		pool_run(op);
+		pool_run(pool, op);
 		pool_lock(pool);
 	}
 }
@@ -325,7 +333,7 @@ bool mrt__pool_run_one(struct mrt__pool *pool)
 	pool_unlock(pool);
 	if (!op)
 		return false;
-	pool_run(op);
+	pool_run(pool, op);
 	return true;
 }
 

@@ -686,6 +686,7 @@ static bool drive(struct mrt_runtime *rt, const struct mrt_task *root, uint64_t 
 
 	mrt__worker_self = w;
 	mrt__stat_set(&w->stats->state, MRT_WORKER_RUNNING);
+	mrt__meter_look(&w->meter); /* between two drives is as good as a sleep */
 	while (!done) {
 		enum mrt__tick tick;
 

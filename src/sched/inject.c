@@ -3,6 +3,7 @@
 #include "sched/inject.h"
 
 #include "probe/stat.h"
+#include "probe/usdt.h"
 #include "sched/task.h"
 
 void mrt__inject_init(struct mrt__inject *q, uint64_t *depth_stat)
@@ -41,6 +42,7 @@ void mrt__inject_push(struct mrt__inject *q, struct mrt_task *const *tasks, size
 	atomic_fetch_add_explicit(&q->len, nr, memory_order_seq_cst);
 	publish_depth(q);
 	mrt__unlock(&q->lock);
+	mrt__fire(inject, nr, mrt__inject_len(q));
 }
 
 size_t mrt__inject_pop(struct mrt__inject *q, struct mrt_task **ret_tasks, size_t max)

@@ -65,8 +65,11 @@ struct subject_opts {
 	uint32_t flags;
 	uint64_t caps;                          /* become nobody with these */
 	unsigned forbidden[2];                  /* system calls that fail with EPERM; 0: none */
-	void (*work)(struct mrt_runtime *rt);   /* before it is looked at */
+	void (*work)(struct mrt_runtime *rt);   /* before it is looked at, and when it is told to */
+	void (*other)(struct mrt_runtime *rt);  /* when it is told to */
 };
+
+enum { SUBJECT_END, SUBJECT_WORK, SUBJECT_OTHER };
 
 struct subject {
 	pid_t pid;
@@ -122,8 +125,14 @@ static void subject_main(const struct subject_opts *so, int from, int to)
 		so->work(rt);
 	snprintf(s.backend, sizeof(s.backend), "%s", mrt_stats_backend(rt));
 	s.note = atomic_load(&note);
-	if (write(to, &s, sizeof(s)) != sizeof(s) || read(from, &byte, 1) != 1)
-		_exit(7);
+	for (;;) {
+		if (write(to, &s, sizeof(s)) != sizeof(s) || read(from, &byte, 1) != 1)
+			_exit(7);
+		if (byte == SUBJECT_END)
+			break;
+		(byte == SUBJECT_WORK ? so->work : so->other)(rt);
+		s.note = atomic_load(&note);
+	}
 	mrt_runtime_destroy(rt);
 	_exit(0);
 }
@@ -153,11 +162,22 @@ static struct subject subject_start(const struct subject_opts *so)
 	return s;
 }
 
+/* Let it do something more, and wait until it has. */
+static void subject_do(struct subject *s, char what)
+{
+	struct subject said;
+
+	ck_assert_int_eq(write(s->to, &what, 1), 1);
+	ck_assert_msg(read(s->from, &said, sizeof(said)) == sizeof(said), "the subject has ended");
+	s->note = said.note;
+}
+
 static void subject_end(struct subject *s)
 {
+	const char end = SUBJECT_END;
 	int status;
 
-	ck_assert_int_eq(write(s->to, "", 1), 1);
+	ck_assert_int_eq(write(s->to, &end, 1), 1);
 	ck_assert_int_eq(waitpid(s->pid, &status, 0), s->pid);
 	ck_assert_msg(status == 0, "the subject ended with status %#x", status);
 	close(s->to);
@@ -333,6 +353,14 @@ END_TEST
 
 /* ---- a process that hangs, or is stopped ---- */
 
+static void wait_parked(const struct observe *o)
+{
+	unsigned i;
+
+	for (i = 0; o->global->flavour == MRT_FLAVOUR_MULTI_THREAD && i < o->workers_nr; i++)
+		ITEST_WAIT(__atomic_load_n(&o->workers[i].state, __ATOMIC_RELAXED) == MRT_WORKER_PARKED, 5000);
+}
+
 ITEST_CHILD(hanger, { int unused; })
 {
 	(void)self;
@@ -376,6 +404,385 @@ START_TEST(a_process_that_hangs_shows_where)
 	ck_assert_uint_eq(sum_polls(&o), polls);
 	observe_close(&o);
 	subject_kill(&s);
+}
+END_TEST
+
+START_TEST(full_timing_tells_when_a_poll_began)
+{
+	struct subject_opts so = { .kind = ITEST_TWO, .caps = CAPS_ALL, .other = hang };
+	struct subject s = subject_start(&so);
+	uint64_t before;
+	struct observe o;
+	unsigned i;
+
+	ck_assert_int_eq(observe_open(s.pid, &o), 0);
+	wait_parked(&o);
+	o.ctl->poll_timing = MRT_TIMING_FULL;
+	before = mrt_now();
+	subject_do(&s, SUBJECT_OTHER);
+	for (i = 0; i < o.workers_nr; i++) {
+		ck_assert_uint_gt(o.workers[i].poll_start_ns, before);
+		ck_assert_uint_lt(o.workers[i].poll_start_ns, mrt_now());
+	}
+	observe_close(&o);
+	subject_kill(&s);
+}
+END_TEST
+
+/* ---- what is timed is switched from outside ---- */
+
+static uint64_t polls_timed(const struct observe *o, uint64_t *ret_buckets)
+{
+	uint64_t sum = 0;
+	unsigned i, j;
+
+	*ret_buckets = 0;
+	for (i = 0; i < o->workers_nr; i++) {
+		sum += o->hists[i].polls_timed;
+		for (j = 0; j < MRT_HIST_NR; j++)
+			*ret_buckets += o->hists[i].poll[j];
+	}
+	return sum;
+}
+
+START_TEST(poll_timing_is_switched_from_outside)
+{
+	struct subject_opts so = { .kind = _i / 2, .caps = CAPS_ALL, .work = known_polls,
+				   .flags = _i % 2 ? MRT_RUNTIME_STATS_MEMFD : 0 };
+	struct subject s = subject_start(&so);
+	uint64_t timed, buckets, before;
+	struct observe o;
+
+	ck_assert_int_eq(observe_open(s.pid, &o), 0);
+	timed = polls_timed(&o, &buckets); /* one in 32 */
+	ck_assert_uint_ge(timed, POLLS / 32 - o.workers_nr);
+	ck_assert_uint_le(timed, POLLS / 32 + o.workers_nr);
+
+	wait_parked(&o);
+	o.ctl->poll_timing = MRT_TIMING_FULL;
+	before = timed;
+	subject_do(&s, SUBJECT_WORK);
+	timed = polls_timed(&o, &buckets);
+	ck_assert_uint_eq(timed - before, POLLS);
+	ck_assert_uint_eq(buckets, timed);
+	ck_assert_uint_gt(o.hists[0].poll_max_ns + o.hists[o.workers_nr - 1].poll_max_ns, 0);
+
+	wait_parked(&o);
+	o.ctl->poll_timing = MRT_TIMING_OFF;
+	before = timed;
+	subject_do(&s, SUBJECT_WORK);
+	ck_assert_uint_eq(polls_timed(&o, &buckets), before);
+
+	wait_parked(&o);
+	o.ctl->poll_shift = 3;
+	o.ctl->poll_timing = MRT_TIMING_SAMPLED;
+	subject_do(&s, SUBJECT_WORK);
+	timed = polls_timed(&o, &buckets) - before;
+	ck_assert_uint_ge(timed, POLLS / 8 - o.workers_nr);
+	ck_assert_uint_le(timed, POLLS / 8 + o.workers_nr);
+	observe_close(&o);
+	subject_end(&s);
+}
+END_TEST
+
+ITEST_CHILD(switched, { struct mrt_op op; const struct mrt_worker_hists *hists; struct mrt_ctl *ctl; uint64_t polls, seen; })
+{
+	MRT_BEGIN(self);
+	f->seen = f->hists->polls_timed;
+	f->ctl->poll_timing = MRT_TIMING_FULL;
+	/* under load: within a ring turn, and a yield is one */
+	for (f->polls = 0; f->polls < 64; f->polls++)
+		MRT_AWAIT(self, mrt_yield(&f->op));
+	MRT_RETURN(self, (int64_t)(f->hists->polls_timed - f->seen));
+}
+
+START_TEST(a_busy_worker_notices_within_a_ring_turn)
+{
+	struct mrt_runtime *rt = itest_create(&(struct mrt_runtime_opts){ .size = sizeof(struct mrt_runtime_opts),
+									   .workers_nr = 1, .flags = MRT_RUNTIME_STATS_MEMFD });
+	struct switched f = { .seen = 0 };
+	struct observe o;
+	int64_t timed;
+
+	ck_assert_int_eq(observe_open(getpid(), &o), 0);
+	f.hists = &o.hists[0];
+	f.ctl = o.ctl;
+	f.ctl->poll_timing = MRT_TIMING_OFF;
+	ck_assert_int_eq(mrt_block_on(rt, switched_poll, &f, sizeof(f), &timed), 0);
+	ck_assert_int_ge(timed, 62);
+	ck_assert_int_le(timed, 64);
+	observe_close(&o);
+	mrt_runtime_destroy(rt);
+}
+END_TEST
+
+/* ---- ops ---- */
+
+#define NOPS 640u
+#define OPCODE_NOP 0
+#define OPCODE_RECV 27
+
+ITEST_CHILD(nops, { struct mrt_op op; unsigned i; })
+{
+	MRT_BEGIN(self);
+	for (f->i = 0; f->i < NOPS; f->i++)
+		MRT_AWAIT(self, mrt_nop(&f->op));
+	MRT_RETURN(self, 0);
+}
+
+static void do_nops(struct mrt_runtime *rt)
+{
+	ck_assert_int_eq(mrt_block_on(rt, nops_poll, NULL, sizeof(struct nops), NULL), 0);
+}
+
+static int sockets[2];
+
+ITEST_CHILD(receiver, { struct mrt_op op; char byte; })
+{
+	MRT_BEGIN(self);
+	MRT_AWAIT(self, mrt_recv(&f->op, sockets[0], &f->byte, 1, 0));
+	MRT_RETURN(self, f->op.res);
+}
+
+static struct mrt_task *receiver;
+
+/* The first time it waits for a byte, the second time the byte comes. */
+static void do_recv(struct mrt_runtime *rt)
+{
+	if (!receiver) {
+		itest_socketpair(sockets);
+		receiver = itest_spawn(rt, receiver_poll, NULL, sizeof(struct receiver));
+		return;
+	}
+	ck_assert_int_eq(write(sockets[1], "", 1), 1);
+	ck_assert_int_eq(itest_join(receiver), 1);
+}
+
+static struct mrt_worker_hists sum_hists(const struct observe *o)
+{
+	struct mrt_worker_hists sum = { 0 };
+	unsigned i, j;
+
+	for (i = 0; i < o->workers_nr; i++) {
+		const struct mrt_worker_hists *h = &o->hists[i];
+
+		sum.ops_timed += h->ops_timed;
+		sum.io_sum_ns += h->io_sum_ns;
+		sum.peer_sum_ns += h->peer_sum_ns;
+		for (j = 0; j < MRT_OPCODES_NR; j++) {
+			sum.op_nr[j] += h->op_nr[j];
+			sum.op_timed[j] += h->op_timed[j];
+			sum.op_sum_ns[j] += h->op_sum_ns[j];
+		}
+		for (j = 0; j < MRT_HIST_NR; j++) {
+			sum.io[j] += h->io[j];
+			sum.peer[j] += h->peer[j];
+		}
+	}
+	return sum;
+}
+
+static uint64_t sum_of(const uint64_t *buckets)
+{
+	uint64_t sum = 0;
+	unsigned i;
+
+	for (i = 0; i < MRT_HIST_NR; i++)
+		sum += buckets[i];
+	return sum;
+}
+
+START_TEST(ops_are_counted_by_opcode_and_timed_by_sample)
+{
+	struct subject_opts so = { .kind = ITEST_TWO, .caps = CAPS_ALL, .work = do_nops };
+	struct subject s = subject_start(&so);
+	struct mrt_worker_hists sum, before;
+	struct observe o;
+
+	ck_assert_int_eq(observe_open(s.pid, &o), 0);
+	sum = sum_hists(&o);
+	ck_assert_uint_eq(sum.op_nr[OPCODE_NOP], NOPS);
+	ck_assert_uint_ge(sum.ops_timed, NOPS / 48 - 2);
+	ck_assert_uint_le(sum.ops_timed, NOPS / 16 + 2);
+
+	wait_parked(&o);
+	o.ctl->op_timing = MRT_TIMING_FULL;
+	before = sum;
+	subject_do(&s, SUBJECT_WORK);
+	sum = sum_hists(&o);
+	ck_assert_uint_eq(sum.op_nr[OPCODE_NOP], 2 * NOPS);
+	ck_assert_uint_eq(sum.ops_timed - before.ops_timed, NOPS);
+	ck_assert_uint_eq(sum.op_timed[OPCODE_NOP], sum.ops_timed);
+	ck_assert_uint_eq(sum_of(sum.io), sum.ops_timed);
+	ck_assert_uint_eq(sum_of(sum.peer), 0);
+	ck_assert_uint_eq(sum.op_sum_ns[OPCODE_NOP], sum.io_sum_ns);
+
+	wait_parked(&o);
+	o.ctl->op_timing = MRT_TIMING_OFF;
+	before = sum;
+	subject_do(&s, SUBJECT_WORK);
+	sum = sum_hists(&o);
+	ck_assert_uint_eq(sum.op_nr[OPCODE_NOP], 3 * NOPS);
+	ck_assert_uint_eq(sum.ops_timed, before.ops_timed);
+	observe_close(&o);
+	subject_end(&s);
+}
+END_TEST
+
+static uint32_t sum_gauge(const struct observe *o, size_t offset)
+{
+	uint32_t sum = 0;
+	unsigned i;
+
+	for (i = 0; i < o->workers_nr; i++)
+		sum += *(const uint32_t *)(const void *)((const char *)&o->workers[i] + offset);
+	return sum;
+}
+
+START_TEST(an_op_that_waits_for_a_peer_is_told_apart_and_integrated)
+{
+	struct subject_opts so = { .kind = ITEST_TWO, .caps = CAPS_ALL, .other = do_recv };
+	struct subject s = subject_start(&so);
+	uint64_t start, ns, integral = 0;
+	struct mrt_worker_hists sum;
+	struct observe o;
+	unsigned i;
+
+	ck_assert_int_eq(observe_open(s.pid, &o), 0);
+	wait_parked(&o);
+	o.ctl->op_timing = MRT_TIMING_FULL;
+	subject_do(&s, SUBJECT_OTHER);
+	ITEST_WAIT(sum_gauge(&o, offsetof(struct mrt_worker_stats, inflight_peer)) == 1, 5000);
+	start = mrt_now();
+	ck_assert_uint_eq(sum_gauge(&o, offsetof(struct mrt_worker_stats, inflight_io)), 0);
+	ck_assert_uint_eq(sum_gauge(&o, offsetof(struct mrt_worker_stats, inflight)), 1);
+	ITEST_WAIT(mrt_now() > start + MRT_MS(50), 5000);
+	ns = mrt_now() - start;
+	subject_do(&s, SUBJECT_OTHER);
+	wait_parked(&o);
+	for (i = 0; i < o.workers_nr; i++)
+		integral += o.workers[i].inflight_ns;
+	ck_assert_uint_ge(integral, ns);
+	ck_assert_uint_eq(sum_gauge(&o, offsetof(struct mrt_worker_stats, inflight_peer)), 0);
+	sum = sum_hists(&o);
+	ck_assert_uint_eq(sum.op_nr[OPCODE_RECV], 1);
+	ck_assert_uint_eq(sum_of(sum.peer), 1);
+	ck_assert_uint_ge(sum.peer_sum_ns, ns);
+	ck_assert_uint_eq(sum_of(sum.io), 0);
+	observe_close(&o);
+	subject_end(&s);
+}
+END_TEST
+
+/* ---- depth over time ---- */
+
+#define SPINNERS 10u
+#define SPINS 30u
+
+ITEST_CHILD(spinner, { struct mrt_op op; unsigned i; })
+{
+	MRT_BEGIN(self);
+	for (f->i = 0; f->i < SPINS; f->i++) {
+		itest_spin(MRT_US(200));
+		MRT_AWAIT(self, mrt_yield(&f->op));
+	}
+	MRT_RETURN(self, 0);
+}
+
+ITEST_CHILD(spinners, { struct mrt_op op[SPINNERS], yield; struct mrt_task *tasks[SPINNERS]; unsigned i; uint64_t start, before; })
+{
+	struct mrt_worker_stats now;
+
+	MRT_BEGIN(self);
+	for (f->i = 0; f->i < SPINNERS; f->i++)
+		f->tasks[f->i] = itest_spawn(mrt_runtime_self(), spinner_poll, NULL, sizeof(struct spinner));
+	MRT_AWAIT(self, mrt_yield(&f->yield));
+	ck_assert_int_eq(mrt_stats_get(mrt_runtime_self(), 0, &now), 0);
+	f->before = now.local_queue_ns;
+	f->start = mrt_now();
+	for (f->i = 0; f->i < SPINNERS; f->i++)
+		MRT_AWAIT(self, mrt_join(&f->op[f->i], f->tasks[f->i]));
+	ck_assert_int_eq(mrt_stats_get(mrt_runtime_self(), 0, &now), 0);
+	/* ten tasks go round: after a turn all are queued, before the next one none is */
+	MRT_RETURN(self, (int64_t)(100 * (now.local_queue_ns - f->before) / (mrt_now() - f->start)));
+}
+
+START_TEST(the_integral_gives_the_mean_length_of_the_queue)
+{
+	struct mrt_runtime_opts opts = itest_opts(ITEST_CURRENT);
+	struct mrt_runtime *rt = itest_create(&opts);
+	int64_t hundredths;
+
+	ck_assert_int_eq(mrt_block_on(rt, spinners_poll, NULL, sizeof(struct spinners), &hundredths), 0);
+	printf("mean length %.2f\n", (double)hundredths / 100);
+	ck_assert_int_ge(hundredths, 300);
+	ck_assert_int_le(hundredths, 700);
+	mrt_runtime_destroy(rt);
+}
+END_TEST
+
+/* ---- mrt_global ---- */
+
+#define SLEEPERS 30u
+
+ITEST_CHILD(sleeper, { struct mrt_op op; })
+{
+	MRT_BEGIN(self);
+	MRT_AWAIT(self, mrt_sleep(&f->op, MRT_MS(1000000)));
+	MRT_RETURN(self, 0);
+}
+
+static int64_t call_blocks(void *arg)
+{
+	(void)arg;
+	while (!atomic_load(&note))
+		itest_pause();
+	return 0;
+}
+
+ITEST_CHILD(blocker, { struct mrt_op op; })
+{
+	MRT_BEGIN(self);
+	MRT_AWAIT(self, mrt_blocking(&f->op, call_blocks, NULL));
+	MRT_RETURN(self, 0);
+}
+
+static struct mrt_task *blocker;
+
+static void fill_global(struct mrt_runtime *rt)
+{
+	unsigned i;
+
+	if (blocker) {
+		atomic_store(&note, 1);
+		(void)itest_join(blocker);
+		return;
+	}
+	for (i = 0; i < SLEEPERS; i++)
+		mrt_detach(itest_spawn(rt, sleeper_poll, NULL, sizeof(struct sleeper)));
+	blocker = itest_spawn(rt, blocker_poll, NULL, sizeof(struct blocker));
+}
+
+START_TEST(the_whole_runtime_is_in_mrt_global)
+{
+	struct subject_opts so = { .kind = ITEST_TWO, .caps = CAPS_ALL, .work = fill_global };
+	struct subject s = subject_start(&so);
+	struct observe o;
+
+	ck_assert_int_eq(observe_open(s.pid, &o), 0);
+	ITEST_WAIT(__atomic_load_n(&o.global->timers, __ATOMIC_RELAXED) == SLEEPERS, 5000);
+	ITEST_WAIT(__atomic_load_n(&o.global->blocking_threads, __ATOMIC_RELAXED) == 1, 5000);
+	ITEST_WAIT(__atomic_load_n(&o.global->blocking_queued, __ATOMIC_RELAXED) == 0, 5000);
+	ITEST_WAIT(__atomic_load_n(&o.global->tasks_alive, __ATOMIC_RELAXED) == SLEEPERS + 1, 5000);
+	ck_assert_uint_eq(o.global->spawns_outside, SLEEPERS + 1);
+	ck_assert_uint_ge(o.global->remote_wakes, 1);
+	ck_assert_uint_eq(o.global->inject_depth, 0);
+	ck_assert_uint_eq(o.global->blocking_idle, 0);
+	subject_do(&s, SUBJECT_WORK);
+	ITEST_WAIT(__atomic_load_n(&o.global->blocking_idle, __ATOMIC_RELAXED) == 1, 5000);
+	ITEST_WAIT(__atomic_load_n(&o.global->tasks_alive, __ATOMIC_RELAXED) == SLEEPERS, 5000);
+	observe_close(&o);
+	subject_end(&s);
 }
 END_TEST
 
@@ -527,6 +934,13 @@ static Suite *observe_suite(void)
 	tcase_add_loop_test(tc, every_flavour_counts_in_the_map, 0, ITEST_KINDS_NR);
 	tcase_add_test(tc, bpftool_prints_typed_values);
 	tcase_add_loop_test(tc, a_process_that_hangs_shows_where, 0, 2);
+	tcase_add_test(tc, full_timing_tells_when_a_poll_began);
+	tcase_add_loop_test(tc, poll_timing_is_switched_from_outside, 0, 4);
+	tcase_add_test(tc, a_busy_worker_notices_within_a_ring_turn);
+	tcase_add_test(tc, ops_are_counted_by_opcode_and_timed_by_sample);
+	tcase_add_test(tc, an_op_that_waits_for_a_peer_is_told_apart_and_integrated);
+	tcase_add_test(tc, the_integral_gives_the_mean_length_of_the_queue);
+	tcase_add_test(tc, the_whole_runtime_is_in_mrt_global);
 	tcase_add_test(tc, no_descriptor_is_left_behind);
 	suite_add_tcase(suite, tc);
 
