@@ -520,7 +520,7 @@ END_TEST
 
 #define NOPS 640u
 #define OPCODE_NOP 0
-#define OPCODE_RECV 27
+#define OPCODE_READ 22
 
 ITEST_CHILD(nops, { struct mrt_op op; unsigned i; })
 {
@@ -537,25 +537,38 @@ static void do_nops(struct mrt_runtime *rt)
 
 static int sockets[2];
 
-ITEST_CHILD(receiver, { struct mrt_op op; char byte; })
+ITEST_CHILD(receiver, { struct mrt_op op; char bytes[2]; })
 {
 	MRT_BEGIN(self);
-	MRT_AWAIT(self, mrt_recv(&f->op, sockets[0], &f->byte, 1, 0));
+	MRT_AWAIT(self, mrt_read_exact(&f->op, sockets[0], f->bytes, 2, MRT_OFF_CURRENT));
+	MRT_RETURN(self, f->op.res);
+}
+
+static char leased[FIXTURE_PATH + 8];
+
+/* Waits in the kernel until the file's lease is given up: a path op, which ends by itself as far as the runtime knows. */
+ITEST_CHILD(opener, { struct mrt_op op; })
+{
+	MRT_BEGIN(self);
+	MRT_AWAIT(self, mrt_open(&f->op, AT_FDCWD, leased, O_RDONLY, 0));
 	MRT_RETURN(self, f->op.res);
 }
 
 static struct mrt_task *receiver;
+static unsigned bytes_sent;
 
-/* The first time it waits for a byte, the second time the byte comes. */
+/* The first time it waits for two bytes; then they come, one each time. */
 static void do_recv(struct mrt_runtime *rt)
 {
 	if (!receiver) {
 		itest_socketpair(sockets);
 		receiver = itest_spawn(rt, receiver_poll, NULL, sizeof(struct receiver));
+		mrt_detach(itest_spawn(rt, opener_poll, NULL, sizeof(struct opener)));
 		return;
 	}
 	ck_assert_int_eq(write(sockets[1], "", 1), 1);
-	ck_assert_int_eq(itest_join(receiver), 1);
+	if (++bytes_sent == 2)
+		ck_assert_int_eq(itest_join(receiver), 2);
 }
 
 static struct mrt_worker_hists sum_hists(const struct observe *o)
@@ -642,33 +655,52 @@ static uint32_t sum_gauge(const struct observe *o, size_t offset)
 START_TEST(an_op_that_waits_for_a_peer_is_told_apart_and_integrated)
 {
 	struct subject_opts so = { .kind = ITEST_TWO, .caps = CAPS_ALL, .other = do_recv };
-	struct subject s = subject_start(&so);
 	uint64_t start, ns, integral = 0;
 	struct mrt_worker_hists sum;
+	char dir[FIXTURE_PATH];
+	struct subject s;
 	struct observe o;
 	unsigned i;
+	int fd;
 
+	ck_assert_int_eq(fixture_dir(dir), 0);
+	snprintf(leased, sizeof(leased), "%s/leased", dir);
+	fd = open(leased, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+	ck_assert_int_ge(fd, 0);
+	signal(SIGIO, SIG_IGN); /* that somebody wants it */
+	if (fcntl(fd, F_SETLEASE, F_WRLCK)) {
+		printf("skipped: no leases on %s\n", dir);
+		close(fd);
+		return;
+	}
+	s = subject_start(&so);
 	ck_assert_int_eq(observe_open(s.pid, &o), 0);
 	wait_parked(&o);
 	o.ctl->op_timing = MRT_TIMING_FULL;
 	subject_do(&s, SUBJECT_OTHER);
 	ITEST_WAIT(sum_gauge(&o, offsetof(struct mrt_worker_stats, inflight_peer)) == 1, 5000);
+	ITEST_WAIT(sum_gauge(&o, offsetof(struct mrt_worker_stats, inflight_io)) == 1, 5000);
 	start = mrt_now();
-	ck_assert_uint_eq(sum_gauge(&o, offsetof(struct mrt_worker_stats, inflight_io)), 0);
-	ck_assert_uint_eq(sum_gauge(&o, offsetof(struct mrt_worker_stats, inflight)), 1);
+	ck_assert_uint_eq(sum_gauge(&o, offsetof(struct mrt_worker_stats, inflight)), 2);
 	ITEST_WAIT(mrt_now() > start + MRT_MS(50), 5000);
 	ns = mrt_now() - start;
+	ck_assert_int_eq(fcntl(fd, F_SETLEASE, F_UNLCK), 0);
+	close(fd);
 	subject_do(&s, SUBJECT_OTHER);
+	ITEST_WAIT(sum_hists(&o).op_nr[OPCODE_READ] == 2, 5000); /* the second step */
+	subject_do(&s, SUBJECT_OTHER);
+	ITEST_WAIT(sum_gauge(&o, offsetof(struct mrt_worker_stats, inflight)) == 0, 5000);
 	wait_parked(&o);
 	for (i = 0; i < o.workers_nr; i++)
 		integral += o.workers[i].inflight_ns;
-	ck_assert_uint_ge(integral, ns);
+	ck_assert_uint_ge(integral, 2 * ns);
 	ck_assert_uint_eq(sum_gauge(&o, offsetof(struct mrt_worker_stats, inflight_peer)), 0);
 	sum = sum_hists(&o);
-	ck_assert_uint_eq(sum.op_nr[OPCODE_RECV], 1);
+	ck_assert_uint_eq(sum.op_nr[OPCODE_READ], 2);
 	ck_assert_uint_eq(sum_of(sum.peer), 1);
 	ck_assert_uint_ge(sum.peer_sum_ns, ns);
-	ck_assert_uint_eq(sum_of(sum.io), 0);
+	ck_assert_uint_eq(sum_of(sum.io), 1);
+	ck_assert_uint_ge(sum.io_sum_ns, ns);
 	observe_close(&o);
 	subject_end(&s);
 }
@@ -843,6 +875,7 @@ START_TEST(pins_of_the_dead_are_removed_and_those_of_the_living_stay)
 {
 	struct subject_opts so = { .kind = ITEST_CURRENT, .caps = CAPS_ALL, .flags = MRT_RUNTIME_STATS_PIN };
 	struct subject dead, reused, alive, next;
+	struct observe o;
 	char from[64], to[64];
 
 	if (!own_bpffs()) {
@@ -852,10 +885,13 @@ START_TEST(pins_of_the_dead_are_removed_and_those_of_the_living_stay)
 	alive = subject_start(&so);
 	dead = subject_start(&so);
 	reused = subject_start(&so);
+	/* the number of a process that lives (this one), with the start time of another */
+	ck_assert_int_eq(observe_open(reused.pid, &o), 0);
+	((struct mrt_global_stats *)o.mem[2])->pid = (uint32_t)getpid();
+	observe_close(&o);
 	subject_kill(&dead);
 	subject_kill(&reused);
 	check_pinned(dead.pid, true);
-	/* the number of a process that lives (this one), with the start time of another */
 	snprintf(from, sizeof(from), PINS "/%d", (int)reused.pid);
 	snprintf(to, sizeof(to), PINS "/%d", (int)getpid());
 	ck_assert_int_eq(rename(from, to), 0);
