@@ -589,7 +589,7 @@ static int stage_held(struct mrt__worker *w, struct mrt__op *op)
 }
 
 /* It is timed from now on; a further step of an _all form keeps its first stamp. */
-static void stamp(struct mrt__op *op)
+static __attribute__((cold, noinline)) void stamp(struct mrt__op *op)
 {
 	if (op->rflags & MRT__OPR_TIMED)
 		return;
@@ -597,16 +597,16 @@ static void stamp(struct mrt__op *op)
 	op->done_next = (struct mrt__op *)(uintptr_t)mrt__clock_now();
 }
 
-/* Time since it was staged, noted. @return 0: not timed */
-static uint64_t note_time(struct mrt__worker *w, struct mrt__op *op)
+/* It is timed, or somebody listens. Out of line: op_step() is short. */
+static __attribute__((cold, noinline)) void note_complete(struct mrt__worker *w, const struct mrt__op *op, int64_t raw)
 {
-	uint64_t ns;
+	uint64_t ns = 0;
 
-	if (!(op->rflags & MRT__OPR_TIMED))
-		return 0;
-	ns = mrt__clock_now() - (uint64_t)(uintptr_t)op->done_next;
-	mrt__meter_op_end(&w->meter, op->io.opcode, op->flags & MRT__OPF_CREDIT, ns);
-	return ns;
+	if (op->rflags & MRT__OPR_TIMED) {
+		ns = mrt__clock_now() - (uint64_t)(uintptr_t)op->done_next;
+		mrt__meter_op_end(&w->meter, op->io.opcode, op->flags & MRT__OPF_CREDIT, ns);
+	}
+	mrt__fire(op_complete, w->index, mrt__arg(op), op->io.opcode, (uint64_t)raw, ns);
 }
 
 /* Give an op to the ring if a credit and an SQE are there. */
@@ -854,11 +854,8 @@ bool mrt__op_step(struct mrt__worker *w, struct mrt__op *op, int32_t res)
 		}
 		raw = op->raw;
 	}
-	if (mrt__unlikely(op->rflags & MRT__OPR_TIMED) || mrt__listens(op_complete)) {
-		uint64_t ns = note_time(w, op);
-
-		mrt__fire(op_complete, w->index, mrt__arg(op), op->io.opcode, (uint64_t)raw, ns);
-	}
+	if (mrt__unlikely(op->rflags & MRT__OPR_TIMED) || mrt__listens(op_complete))
+		note_complete(w, op, raw);
 	op->rflags |= MRT__OPR_TERMINAL;
 	return finish(w, op, raw);
 }
