@@ -50,6 +50,9 @@ typedef void (*mrt_log_fn)(int level, const char *sentence, void *ctx);
 #define MRT_RUNTIME_SQPOLL (1u << 5)        /* a kernel thread submits for all rings: see sqpoll_cpu */
 #define MRT_RUNTIME_HYBRID_POLL (1u << 6)   /* polled rings sleep a while before they poll (kernel 6.13) */
 #define MRT_RUNTIME_NVME (1u << 7)          /* rings with 128-byte SQEs and 32-byte CQEs: for MRT_FILE_PASSTHROUGH */
+#define MRT_RUNTIME_STATS_PIN (1u << 8)     /* pin the statistics' BPF maps in /sys/fs/bpf/mrt/PID/ */
+#define MRT_RUNTIME_STATS_MEMFD (1u << 9)   /* statistics in a memfd, without asking for BPF */
+#define MRT_RUNTIME_STATS_HEAP (1u << 10)   /* statistics on the heap, not to be seen from outside: to measure the others */
 
 /* Options; zero is the default of each. */
 struct mrt_runtime_opts {

@@ -38,6 +38,7 @@
 
 #include "base/assert.h"
 #include "base/clock.h"
+#include "probe/usdt.h"
 #include "sched/op.h"
 #include "sched/sched.h"
 #include "sched/worker.h"
@@ -49,6 +50,7 @@ struct mrt__pool {
 	uint32_t threads_max;
 	uint32_t queue_max;
 	uint64_t keep_alive_ns;
+	struct mrt_global_stats *stats;
 	char name[MRT__POOL_NAME_BYTES];
 
 	pthread_mutex_t lock;           /* guards all below */
@@ -72,8 +74,13 @@ struct mrt__pool {
 
 /* relaxed, here and below: the mutex orders; readers without it want a figure only */
 #define pool_get(field) atomic_load_explicit(&(field), memory_order_relaxed)
-#define pool_add(field, n) atomic_store_explicit(&(field), pool_get(field) + (n), memory_order_relaxed)
-#define pool_sub(field, n) atomic_store_explicit(&(field), pool_get(field) - (n), memory_order_relaxed)
+/* under the lock; published for those who look from outside */
+#define pool_set(pool, field, value) do {                                               \
+	atomic_store_explicit(&(pool)->field, value, memory_order_relaxed);             \
+	mrt__stat_set(&(pool)->stats->blocking_##field, pool_get((pool)->field));       \
+} while (0)
+#define pool_add(pool, field, n) pool_set(pool, field, pool_get((pool)->field) + (n))
+#define pool_sub(pool, field, n) pool_set(pool, field, pool_get((pool)->field) - (n))
 
 static void pool_lock(struct mrt__pool *pool)
 {
@@ -97,7 +104,7 @@ static void pool_push(struct mrt__pool *pool, struct mrt__op *op)
 	op->wait.pprev = pool->tail;
 	*pool->tail = op;
 	pool->tail = &op->wait.next;
-	pool_add(pool->queued, 1);
+	pool_add(pool, queued, 1);
 }
 
 static void pool_remove(struct mrt__pool *pool, struct mrt__op *op)
@@ -108,7 +115,7 @@ static void pool_remove(struct mrt__pool *pool, struct mrt__op *op)
 	else
 		pool->tail = op->wait.pprev;
 	op->wait.pprev = NULL;
-	pool_sub(pool->queued, 1);
+	pool_sub(pool, queued, 1);
 }
 
 static struct mrt__op *pool_pop(struct mrt__pool *pool)
@@ -166,11 +173,18 @@ static const struct mrt__wait_class pool_class = {
 
 /* ---- a thread ---- */
 
-static void pool_run(struct mrt__op *op)
+static void pool_run(struct mrt__pool *pool, struct mrt__op *op)
 {
 	mrt_blocking_fn fn = (mrt_blocking_fn)(uintptr_t)op->raw;
-	int64_t res = fn(op->done_next);
+	uint64_t start = 0;
+	int64_t res;
 
+	mrt__fire(blocking_start, mrt__arg(op), mrt__arg(fn), pool_get(pool->queued));
+	if (mrt__listens(blocking_end))
+		start = mrt__clock_now();
+	res = fn(op->done_next);
+	/* began to listen meanwhile: 0 */
+	mrt__fire(blocking_end, mrt__arg(op), mrt__arg(fn), start ? mrt__clock_now() - start : 0, (uint64_t)res);
 	mrt__op_finish(op, res);
 }
 
@@ -181,7 +195,7 @@ static void pool_drain(struct mrt__pool *pool)
 
 	while ((op = pool_pop(pool)) != NULL) {
 		pool_unlock(pool);
-		pool_run(op);
+		pool_run(pool, op);
 		pool_lock(pool);
 	}
 }
@@ -200,14 +214,14 @@ static bool pool_idle(struct mrt__pool *pool)
 	struct timespec until = pool_timespec(mrt__clock_add(mrt__clock_now(), pool->keep_alive_ns));
 	int err = 0;
 
-	pool_add(pool->idle, 1);
+	pool_add(pool, idle, 1);
 	for (;;) {
 		if (pool->claims > 0) {
 			pool->claims--;         /* the claimer has taken us out of idle */
 			return true;
 		}
 		if (pool->shutdown || err == ETIMEDOUT) {
-			pool_sub(pool->idle, 1);
+			pool_sub(pool, idle, 1);
 			return false;
 		}
 		err = pthread_cond_timedwait(&pool->work, &pool->lock, &until);
@@ -234,7 +248,7 @@ static void *pool_thread(void *arg)
 		before = pool->leaver;
 	pool->leaver = pthread_self();
 	pool->has_leaver = true;
-	pool_sub(pool->threads, 1);
+	pool_sub(pool, threads, 1);
 	if (pool->shutdown && pool_get(pool->threads) == 0)
 		(void)pthread_cond_broadcast(&pool->gone); /* cannot fail on an initialised one */
 	/* from here the pool lives until this thread is joined: by the next leaver, or by join_wait */
@@ -269,7 +283,7 @@ static void pool_thread_failed(struct mrt__pool *pool)
 
 	pool_lock(pool);
 	pool->starting--;
-	pool_sub(pool->threads, 1);
+	pool_sub(pool, threads, 1);
 	if (pool_get(pool->threads) == 0) {
 		list = pool_take(pool, true);
 		if (pool->shutdown)
@@ -292,6 +306,7 @@ int mrt__pool_create(const struct mrt__pool_opts *opts, struct mrt__pool **ret_p
 	if (!pool)
 		return -ENOMEM;
 	pool->threads_max = opts->threads_max;
+	pool->stats = opts->stats;
 	pool->queue_max = opts->queue_max;
 	pool->keep_alive_ns = opts->keep_alive_ns ? opts->keep_alive_ns : MRT__POOL_KEEP_ALIVE_NS;
 	pool->tail = &pool->head;
@@ -318,7 +333,7 @@ bool mrt__pool_run_one(struct mrt__pool *pool)
 	pool_unlock(pool);
 	if (!op)
 		return false;
-	pool_run(op);
+	pool_run(pool, op);
 	return true;
 }
 
@@ -404,11 +419,11 @@ static int pool_submit(struct mrt__pool *pool, struct mrt__op *op, mrt_blocking_
 		return -ESHUTDOWN;
 	}
 	if (pool_get(pool->idle) > 0) {
-		pool_sub(pool->idle, 1);
+		pool_sub(pool, idle, 1);
 		pool->claims++;
 		(void)pthread_cond_signal(&pool->work); /* cannot fail on an initialised one */
 	} else if (pool_get(pool->threads) < pool->threads_max) {
-		pool_add(pool->threads, 1);
+		pool_add(pool, threads, 1);
 		pool->starting++;
 		start = true;
 	} else if (pool->queue_max) {

@@ -27,6 +27,7 @@ struct mrt__pool_opts {
 	uint32_t queue_max;     /* calls that may wait for a thread; 0: no bound */
 	uint64_t keep_alive_ns; /* an idle thread leaves after this long; 0: MRT__POOL_KEEP_ALIVE_NS */
 	const char *name;       /* copied; threads are called "<name>-blk"; NULL: "mrt" */
+	struct mrt_global_stats *stats; /* where its figures are published */
 };
 
 struct mrt__pool_stats {

@@ -38,6 +38,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "probe/usdt.h"
 #include "ring/abi.h"
 
 #define MRT__RING_ROOM_TRIES_MAX 256u   /* looks at a full SQ, each an enter */
@@ -332,6 +333,7 @@ static int enter_published(struct mrt__ring *ring, unsigned min_complete, unsign
 	count(&ring->stats->enters, 1);
 	taken = see_head(ring);
 	note_overflow(ring);
+	mrt__fire(ring_enter, ring->stats->index, (uint64_t)taken, min_complete, (uint64_t)ret);
 
 	if (mrt__unlikely(ret < 0))
 		check_error(ring, ret);
@@ -532,6 +534,7 @@ static inline __attribute__((always_inline)) unsigned reap(struct mrt__ring *rin
 	}
 	if (head != ring->cq_head) {
 		count(&ring->stats->cqes, head - ring->cq_head);
+		mrt__fire(cq_drain, ring->stats->index, head - ring->cq_head);
 		ring->cq_head = head;
 		/* [CQ.head] gives the slots back, after their CQEs were read; pairs with the kernel's acquire */
 		atomic_store_explicit(ring->cq_khead, head, memory_order_release);

@@ -158,7 +158,8 @@ static int fill_defaults(struct mrt_runtime_opts *o, unsigned cpus_allowed)
 {
 	const uint32_t flags = MRT_RUNTIME_FLOAT | MRT_RUNTIME_TUNE_INJECT | MRT_RUNTIME_TUNE_EVENTS |
 			       MRT_RUNTIME_COOP_TASKRUN | MRT_RUNTIME_PLAIN_RINGS | MRT_RUNTIME_SQPOLL |
-			       MRT_RUNTIME_HYBRID_POLL | MRT_RUNTIME_NVME;
+			       MRT_RUNTIME_HYBRID_POLL | MRT_RUNTIME_NVME | MRT_RUNTIME_STATS_PIN |
+			       MRT_RUNTIME_STATS_MEMFD | MRT_RUNTIME_STATS_HEAP;
 	bool single = o->flavour == MRT_FLAVOUR_CURRENT_THREAD;
 
 	if (o->flags & ~flags) {
@@ -386,6 +387,8 @@ static int make_workers(struct mrt_runtime *rt, const struct mrt_runtime_opts *o
 
 		mrt__ring_report(rt->rings[i], &report);
 		wo.cq_entries = report.cq_entries;
+		mrt__stat_set(&s->stats[i].sq_entries, report.sq_entries);
+		mrt__stat_set(&s->stats[i].cq_entries, report.cq_entries);
 		err = mrt__worker_create(&wo, &s->workers[i]);
 		if (err)
 			return err;
@@ -440,7 +443,6 @@ static void init_sched(struct mrt_runtime *rt, const struct mrt_runtime_opts *o)
 	s->event_interval = o->event_interval;
 	s->log = o->log;
 	s->log_ctx = o->log_ctx;
-	mrt__inject_init(&s->inject);
 	for (i = 0; i < MRT__OUTSIDE_HEAPS_NR; i++) {
 		pthread_mutex_init(&s->outside[i].lock, NULL);
 		mrt__heap_init(&s->outside[i].heap);
@@ -515,8 +517,7 @@ static void free_runtime(struct mrt_runtime *rt)
 		pthread_mutex_destroy(&s->outside[i].lock);
 	}
 	mrt__idle_fini(&s->idle);
-	if (s->stats)
-		mrt__stats_destroy(s->stats, s->workers_nr);
+	mrt__stats_destroy(&s->stats_mem);
 	pthread_cond_destroy(&rt->changed);
 	pthread_mutex_destroy(&rt->lock);
 	pthread_mutex_destroy(&rt->shutdown_lock);
@@ -532,17 +533,44 @@ static void join_threads(struct mrt_runtime *rt)
 		(void)pthread_join(rt->threads[rt->joined_nr], NULL); /* ours, and joined once */
 }
 
-static int alloc_parts(struct mrt_runtime *rt)
+/* Where the statistics live; what is missing there is said, and is no reason not to start. */
+static int make_stats(struct mrt_runtime *rt, const struct mrt_runtime_opts *o)
+{
+	struct mrt__stats_opts so = { .workers_nr = o->workers_nr, .name = rt->name, .flavour = o->flavour,
+				      .now_ns = mrt__clock_now(),
+				      .backend = o->flags & MRT_RUNTIME_STATS_HEAP	? MRT__STATS_HEAP :
+						 o->flags & MRT_RUNTIME_STATS_MEMFD ? MRT__STATS_MEMFD :
+										      MRT__STATS_BPF };
+	struct mrt__stats *stats = &rt->sched.stats_mem;
+	int err = mrt__stats_create(&so, stats);
+
+	if (err)
+		return err;
+	mrt__sched_attach_stats(&rt->sched);
+	if (stats->bpf_error)
+		mrt__sched_log(&rt->sched, MRT_LOG_DEBUG, "statistics are in a %s, not in BPF maps: %s%s",
+			       mrt__stats_backend_name(stats->backend), strerrordesc_np(-stats->bpf_error),
+			       stats->bpf_error == -EPERM ? " (CAP_BPF is missing)" : "");
+	if (o->flags & MRT_RUNTIME_STATS_PIN) {
+		err = mrt__stats_pin(stats);
+		if (err)
+			mrt__sched_log(&rt->sched, MRT_LOG_WARN, "statistics are not pinned in /sys/fs/bpf/mrt: %s",
+				       err == -EOPNOTSUPP ? "there are no BPF maps" : strerrordesc_np(-err));
+	}
+	return 0;
+}
+
+static int alloc_parts(struct mrt_runtime *rt, const struct mrt_runtime_opts *o)
 {
 	struct mrt__sched *s = &rt->sched;
+	int err = make_stats(rt, o);
 
 	s->workers = calloc(s->workers_nr, sizeof(struct mrt__worker *));
 	rt->rings = calloc(s->workers_nr, sizeof(struct mrt__ring *));
 	rt->threads = calloc(s->workers_nr, sizeof(pthread_t));
-	s->stats = mrt__stats_create(s->workers_nr);
-	if (!s->workers || !rt->rings || !rt->threads || !s->stats)
+	if (!s->workers || !rt->rings || !rt->threads)
 		return -ENOMEM;
-	return mrt__idle_init(&s->idle, s->workers_nr);
+	return err ? err : mrt__idle_init(&s->idle, s->workers_nr);
 }
 
 static int build(struct mrt_runtime *rt, const struct mrt_runtime_opts *o, const int *cpus, unsigned cpus_nr)
@@ -551,8 +579,9 @@ static int build(struct mrt_runtime *rt, const struct mrt_runtime_opts *o, const
 				     .keep_alive_ns = o->blocking_keep_alive_ns, .name = rt->name };
 	struct mrt__arena_opts ao = { .sched = &rt->sched, .bytes = o->arena_bytes, .bytes_max = o->arena_bytes_max,
 				      .workers_nr = o->workers_nr };
-	int err = alloc_parts(rt);
+	int err = alloc_parts(rt, o);
 
+	po.stats = rt->sched.stats_mem.global;
 	if (!err)
 		err = make_rings(rt, o, cpus, cpus_nr);
 	if (!err)
@@ -657,6 +686,7 @@ static bool drive(struct mrt_runtime *rt, const struct mrt_task *root, uint64_t 
 
 	mrt__worker_self = w;
 	mrt__stat_set(&w->stats->state, MRT_WORKER_RUNNING);
+	mrt__meter_look(&w->meter); /* between two drives is as good as a sleep */
 	while (!done) {
 		enum mrt__tick tick;
 
@@ -890,7 +920,7 @@ int mrt_stats_get(const struct mrt_runtime *rt, unsigned worker, struct mrt_work
 {
 	if (!rt || worker >= rt->sched.workers_nr)
 		return -EINVAL;
-	mrt__stats_copy(&rt->sched.stats[worker], ret_stats);
+	mrt__stat_block_copy(MRT__STAT_WORKERS, &rt->sched.stats[worker], ret_stats);
 	if (ret_stats->poll_fn && ret_stats->state == MRT_WORKER_RUNNING)
 		ret_stats->state = MRT_WORKER_POLLING;
 	return 0;
@@ -903,18 +933,35 @@ int mrt_stats_global_get(struct mrt_runtime *rt, struct mrt_global_stats *ret_st
 
 	if (!rt)
 		return -EINVAL;
-	memset(ret_stats, 0, sizeof(*ret_stats));
+	mrt__stat_block_copy(MRT__STAT_GLOBAL, rt->sched.stats_mem.global, ret_stats);
 	ret_stats->inject_depth = mrt__inject_len(&rt->sched.inject);
-	ret_stats->tasks_alive = mrt__sched_tasks_alive(&rt->sched);
+	ret_stats->tasks_alive = (int64_t)mrt__sched_tasks_alive(&rt->sched);
+	ret_stats->timers = 0;
+	for (i = 0; i < rt->sched.workers_nr; i++)
+		ret_stats->timers += (int64_t)mrt__stat_get(&rt->sched.stats[i].timers);
 	mrt__pool_stats_get(rt->sched.pool, &pool);
 	ret_stats->blocking_threads = pool.threads;
 	ret_stats->blocking_idle = pool.idle;
 	ret_stats->blocking_queued = pool.queued;
+	ret_stats->spawns_outside = 0;
 	for (i = 0; i < MRT__OUTSIDE_HEAPS_NR; i++)
 		ret_stats->spawns_outside += mrt__stat_get(&rt->sched.outside[i].spawns);
 	/* relaxed: a count */
 	ret_stats->remote_wakes = atomic_load_explicit(&rt->sched.remote_wakes, memory_order_relaxed);
 	return 0;
+}
+
+int mrt_stats_hists_get(const struct mrt_runtime *rt, unsigned worker, struct mrt_worker_hists *ret_hists)
+{
+	if (!rt || worker >= rt->sched.workers_nr)
+		return -EINVAL;
+	mrt__stat_block_copy(MRT__STAT_HISTS, &rt->sched.stats_mem.hists[worker], ret_hists);
+	return 0;
+}
+
+const char *mrt_stats_backend(const struct mrt_runtime *rt)
+{
+	return rt ? mrt__stats_backend_name(rt->sched.stats_mem.backend) : NULL;
 }
 
 const char *mrt_version(void)

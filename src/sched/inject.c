@@ -2,13 +2,22 @@
 /* See inject.h. */
 #include "sched/inject.h"
 
+#include "probe/stat.h"
+#include "probe/usdt.h"
 #include "sched/task.h"
 
-void mrt__inject_init(struct mrt__inject *q)
+void mrt__inject_init(struct mrt__inject *q, uint64_t *depth_stat)
 {
+	q->depth_stat = depth_stat;
 	q->head = q->tail = NULL;
 	atomic_init(&q->len, 0);
 	atomic_init(&q->lock.held, 0);
+}
+
+/* Under the lock. */
+static void publish_depth(struct mrt__inject *q)
+{
+	mrt__stat_set(q->depth_stat, mrt__inject_len(q));
 }
 
 void mrt__inject_push(struct mrt__inject *q, struct mrt_task *const *tasks, size_t nr)
@@ -31,7 +40,9 @@ void mrt__inject_push(struct mrt__inject *q, struct mrt_task *const *tasks, size
 	 * mrt__idle_park(), which comes before it.
 	 */
 	atomic_fetch_add_explicit(&q->len, nr, memory_order_seq_cst);
+	publish_depth(q);
 	mrt__unlock(&q->lock);
+	mrt__fire(inject, nr, mrt__inject_len(q));
 }
 
 size_t mrt__inject_pop(struct mrt__inject *q, struct mrt_task **ret_tasks, size_t max)
@@ -50,6 +61,7 @@ size_t mrt__inject_pop(struct mrt__inject *q, struct mrt_task **ret_tasks, size_
 		q->tail = NULL;
 	/* relaxed: taking makes nobody's sleep wrong */
 	atomic_fetch_sub_explicit(&q->len, nr, memory_order_relaxed);
+	publish_depth(q);
 	mrt__unlock(&q->lock);
 	return nr;
 }

@@ -13,6 +13,7 @@
 
 #include <stdatomic.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #include "base/compiler.h"
 #include "base/lock.h"
@@ -24,9 +25,11 @@ struct mrt__inject {
 	struct mrt_task *head, *tail;
 	/* written under the lock, read without; seq_cst in push: see [INJECT.len.pub] */
 	mrt__cache_aligned atomic_size_t len;
+	uint64_t *depth_stat;   /* written under the lock: the length, for those who look from outside */
 };
 
-void mrt__inject_init(struct mrt__inject *q);
+/* @param depth_stat  where the length is published */
+void mrt__inject_init(struct mrt__inject *q, uint64_t *depth_stat);
 
 /* Append tasks in order. The caller then notifies a worker. */
 void mrt__inject_push(struct mrt__inject *q, struct mrt_task *const *tasks, size_t nr);

@@ -253,7 +253,7 @@ void mrt__op_finish(struct mrt__op *op, int64_t raw)
 
 static void enqueue_unstaged(struct mrt__worker *w, struct mrt__op *op)
 {
-	op->rflags |= MRT__OPR_QUEUED;
+	op->rflags = (op->rflags & (uint8_t)~MRT__OPR_TIMED) | MRT__OPR_QUEUED; /* the stamp stood in the link */
 	op->done_next = NULL;
 	if (w->queued_tail)
 		w->queued_tail->done_next = op;
@@ -588,6 +588,27 @@ static int stage_held(struct mrt__worker *w, struct mrt__op *op)
 	return STAGED;
 }
 
+/* It is timed from now on; a further step of an _all form keeps its first stamp. */
+static __attribute__((cold, noinline)) void stamp(struct mrt__op *op)
+{
+	if (op->rflags & MRT__OPR_TIMED)
+		return;
+	op->rflags |= MRT__OPR_TIMED;
+	op->done_next = (struct mrt__op *)(uintptr_t)mrt__clock_now();
+}
+
+/* It is timed, or somebody listens. Out of line: op_step() is short. */
+static __attribute__((cold, noinline)) void note_complete(struct mrt__worker *w, const struct mrt__op *op, int64_t raw)
+{
+	uint64_t ns = 0;
+
+	if (op->rflags & MRT__OPR_TIMED) {
+		ns = mrt__clock_now() - (uint64_t)(uintptr_t)op->done_next;
+		mrt__meter_op_end(&w->meter, op->io.opcode, op->flags & MRT__OPF_CREDIT, ns);
+	}
+	mrt__fire(op_complete, w->index, mrt__arg(op), op->io.opcode, (uint64_t)raw, ns);
+}
+
 /* Give an op to the ring if a credit and an SQE are there. */
 static inline __attribute__((always_inline)) int try_stage(struct mrt__worker *w, struct mrt__op *op)
 {
@@ -610,6 +631,8 @@ static inline __attribute__((always_inline)) int try_stage(struct mrt__worker *w
 	}
 	w->credits -= credit;
 	w->inflight++;
+	if (mrt__unlikely(mrt__meter_op_start(&w->meter, op->io.opcode)))
+		stamp(op);
 	return STAGED;
 }
 
@@ -635,6 +658,7 @@ struct mrt_op *mrt__op_submit(struct mrt__worker *w, struct mrt__op *op)
 	mrt__assert_slow(op->kind < MRT__OP_KINDS_SHARED);
 	op->flags |= MRT__OPF_RING;
 	op->ring = w->index;
+	mrt__fire(op_submit, w->index, mrt__arg(op), op->io.opcode, (uint64_t)op->io.fd);
 	/* FIFO among those that wait for credits; what needs none passes them by */
 	if (mrt__likely(!(w->queued_head && op->flags & MRT__OPF_CREDIT)))
 		ret = try_stage(w, op);
@@ -830,6 +854,8 @@ bool mrt__op_step(struct mrt__worker *w, struct mrt__op *op, int32_t res)
 		}
 		raw = op->raw;
 	}
+	if (mrt__unlikely(op->rflags & MRT__OPR_TIMED) || mrt__listens(op_complete))
+		note_complete(w, op, raw);
 	op->rflags |= MRT__OPR_TERMINAL;
 	return finish(w, op, raw);
 }
@@ -1021,6 +1047,7 @@ void mrt__op_cancel(struct mrt__op *op, unsigned reason_flag)
 	if (op->kind == MRT__OP_CLOSE || op->kind == MRT__OP_CLOSE_FILE || op->kind == MRT__OP_UNREGISTER)
 		return; /* it ends by itself, and a descriptor that is not closed is lost */
 	op->hflags |= (uint8_t)(MRT__OPH_CANCELLED | reason_flag);
+	mrt__fire(op_cancel, w->index, mrt__arg(op), reason_flag == MRT__OPH_TIMEDOUT);
 	if (op->flags & MRT__OPF_RING) {
 		cancel_ring_op(w, op);
 	} else if (op->flags & MRT__OPF_WAIT) {

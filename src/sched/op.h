@@ -11,7 +11,8 @@
  *	next, pprev      holder: the task's list of ops in flight
  *	task             set at start, read by the completer and the ring owner
  *	raw              while in flight: the ring owner's (bytes moved so far; splice: fd_in); then the completer's result
- *	done_next        completer: link of the task's done stack; before that the ring owner's queue of ops not yet staged
+ *	done_next        completer: link of the task's done stack; before that the ring owner's queue of ops not yet staged,
+ *	                 then when it was staged, if it is timed
  *	ring, rflags     ring owner
  *	msg              holder and ring owner, atomic: the cancel message
  *	io, timer, wait  the starter; then whoever the kind says
@@ -99,6 +100,7 @@ enum mrt__op_kind {
 #define MRT__OPR_STOPPED (1u << 5)      /* the kernel was asked to cancel it: no further step of an _all form */
 #define MRT__OPR_HELD (1u << 6)         /* counted at its file, or at its buffers' place in the arena */
 #define MRT__OPR_POLLED (1u << 7)       /* on the polled ring */
+#define MRT__OPR_TIMED (1u << 4)        /* a ring op (the others have UNDONE there): done_next holds when it was staged */
 
 enum mrt__op_msg {
 	MRT__OP_MSG_NONE = 0,

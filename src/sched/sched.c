@@ -10,6 +10,12 @@
 
 #define SENTENCE_BYTES 512
 
+void mrt__sched_attach_stats(struct mrt__sched *s)
+{
+	s->stats = s->stats_mem.workers;
+	mrt__inject_init(&s->inject, &s->stats_mem.global->inject_depth);
+}
+
 void mrt__sched_log(struct mrt__sched *s, int level, const char *fmt, ...)
 {
 	char sentence[SENTENCE_BYTES];

@@ -54,7 +54,8 @@ struct mrt__sched {
 	bool tune_events;
 	uint32_t inject_interval;
 	uint32_t event_interval;
-	struct mrt_worker_stats *stats; /* [workers_nr] */
+	struct mrt_worker_stats *stats; /* [workers_nr] of stats_mem */
+	struct mrt__stats stats_mem;
 	struct mrt__pool *pool;         /* of the layer above; NULL: none */
 	struct mrt__arena *arena;       /* registered memory */
 	struct mrt__files *files;       /* registered files */
@@ -82,6 +83,9 @@ struct mrt__sched {
 	atomic_uint aborted_heaps;      /* closing: tickets for the outside heaps that are to be walked */
 	atomic_uint walked_heaps;       /* closing: outside heaps walked; all of them: nothing comes from outside any more */
 };
+
+/* The statistics have their memory: what is built from now on uses it. @thread the builder */
+void mrt__sched_attach_stats(struct mrt__sched *s);
 
 /* Say something through the log callback; no newline. @thread any */
 __attribute__((format(printf, 3, 4)))

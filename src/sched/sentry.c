@@ -160,7 +160,22 @@ static unsigned rescue(struct mrt__worker *w, struct mrt__worker *v)
 		total++;
 	}
 	mrt__stat_add(&w->stats->steals, total);
+	if (total > 0)
+		mrt__fire(steal, w->index, v->index, total);
 	return total;
+}
+
+/* Say once of each poll that is stuck. */
+static void note_stall(struct mrt__worker *w, struct mrt__worker *v, uint64_t now)
+{
+	/* relaxed: notes, as in is_stuck(); two who look at once may both say it */
+	uint64_t polls = atomic_load_explicit(&v->seen_polls, memory_order_relaxed);
+
+	if (atomic_exchange_explicit(&v->stalled_polls, polls, memory_order_relaxed) == polls)
+		return;
+	mrt__stat_add(&w->stats->stalls, 1);
+	mrt__fire(stall, w->index, v->index, mrt__stat_get(&v->stats->poll_fn),
+		  now - atomic_load_explicit(&v->seen_ns, memory_order_relaxed));
 }
 
 /* Look at everybody else once. @return tasks and timers taken */
@@ -179,8 +194,10 @@ static unsigned look(struct mrt__worker *w, uint64_t now)
 		next = atomic_load_explicit(&v->wheel_next, memory_order_relaxed);
 		if (next != UINT64_MAX && next + MRT__SENTRY_GRACE_NS <= now)
 			total += mrt__worker_fire(w, v, now, mrt__runq_room(&w->runq));
-		if (is_stuck(v, now))
+		if (is_stuck(v, now)) {
+			note_stall(w, v, now);
 			total += rescue(w, v);
+		}
 	}
 	mrt__stat_add(&w->stats->rescued, total);
 	return total;

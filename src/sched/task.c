@@ -26,6 +26,7 @@
 #include <unistd.h>
 
 #include "base/assert.h"
+#include "probe/usdt.h"
 #include "sched/op_run.h"
 #include "sched/sched.h"
 #include "sched/worker.h"
@@ -33,7 +34,6 @@
 #define FRAME_BYTES_MAX ((size_t)1 << 30)
 #define SLOW_POLL_NS (100 * MRT__NS_PER_US)     /* a task that polls longer than this gets a flush first */
 #define SLOW_POLLS_REMEMBERED 4u
-#define SAMPLE_MASK 31u                         /* one poll in 32 is timed, to find slow tasks */
 
 _Static_assert(MRT_POLL_PENDING == 0 && MRT_POLL_READY == 1, "ABI");
 
@@ -86,6 +86,7 @@ static bool charge(struct mrt_task *t, int32_t offset)
 		return false;
 	}
 	mrt__stat_add(&w->stats->budget_yields, 1);
+	mrt__fire(budget_exhausted, w->index, mrt__arg(t));
 	return suspend(t, offset, 0);
 }
 
@@ -262,6 +263,7 @@ static void end_task(struct mrt__worker *w, struct mrt_task *t)
 	bool told;
 
 	mrt__assert(!t->ops);
+	mrt__fire(task_end, w->index, mrt__arg(t), mrt__arg(t->fn), (uint64_t)t->result);
 	w->task = NULL;
 	if (t->flags & MRT__TASKF_TRAILER)
 		mrt__task_trailer(t)->on_end(t);
@@ -295,6 +297,7 @@ static inline enum mrt_poll call_poll(struct mrt__worker *w, struct mrt_task *t)
 	struct mrt_worker_stats *stats = w->stats;
 	enum mrt_poll poll;
 
+	mrt__stat_set(&stats->poll_task, (uint64_t)(uintptr_t)t);
 	mrt__stat_set(&stats->poll_fn, (uint64_t)(uintptr_t)t->fn);
 	mrt__stat_add(&stats->polls, 1);
 	poll = t->fn(t, mrt__task_frame(t));
@@ -304,17 +307,27 @@ static inline enum mrt_poll call_poll(struct mrt__worker *w, struct mrt_task *t)
 	return poll;
 }
 
-/* Timed now and then, always for tasks that were slow: those get the staged ops out of the way first. */
+/*
+ * Timed now and then, for the statistics and to find slow tasks; always for tasks that were slow: those get the staged ops
+ * out of the way first. Whoever listens to the probes of polls has all of them timed.
+ */
 static __attribute__((noinline)) enum mrt_poll call_poll_timed(struct mrt__worker *w, struct mrt_task *t)
 {
+	uint64_t polls = w->stats->polls, start, ns;
 	enum mrt_poll poll;
-	uint64_t start;
 
 	if (t->slow)
 		mrt__worker_flush(w);
 	start = mrt__clock_now();
+	if (w->meter.shows_start)
+		mrt__stat_set(&w->stats->poll_start_ns, start);
+	mrt__fire(poll_start, w->index, mrt__arg(t), mrt__arg(t->fn));
 	poll = call_poll(w, t);
-	if (mrt__clock_now() - start > SLOW_POLL_NS)
+	ns = mrt__clock_now() - start;
+	mrt__stat_set(&w->stats->poll_start_ns, 0);
+	mrt__fire(poll_end, w->index, mrt__arg(t), mrt__arg(t->fn), ns, poll != MRT_POLL_PENDING);
+	mrt__meter_poll_end(&w->meter, polls, ns);
+	if (ns > SLOW_POLL_NS)
 		t->slow = SLOW_POLLS_REMEMBERED;
 	else if (t->slow)
 		t->slow--;
@@ -348,7 +361,7 @@ static inline bool poll_task(struct mrt__worker *w, struct mrt_task *t)
 		if (mrt__unlikely(mrt__task_place(t) != w->index))
 			move_here(w, t);
 		t->flags |= MRT__TASKF_POLLED;
-		if (mrt__unlikely(t->slow || (w->stats->polls & SAMPLE_MASK) == 0))
+		if (mrt__unlikely(t->slow || mrt__meter_times_poll(&w->meter, w->stats->polls)))
 			poll = call_poll_timed(w, t);
 		else
 			poll = call_poll(w, t);
@@ -465,6 +478,8 @@ static int alloc_outside(struct mrt__sched *s, struct mrt__outside *out, size_t 
 	}
 	*ret_id = (uint64_t)(0x8000 + (out - s->outside)) << 48 | ++out->ids;
 	mrt__stat_add(&out->spawns, 1);
+	mrt__stat_add_shared(&s->stats_mem.global->spawns_outside, 1);
+	mrt__stat_add_shared(&s->stats_mem.global->tasks_alive, 1);
 	*ret_task = t;
 	return 0;
 }
@@ -567,6 +582,7 @@ int mrt__task_spawn(struct mrt__sched *s, const struct mrt__spawn *sp, struct mr
 		sp->on_init(t, sp->ctx);
 	if (ret_task)
 		*ret_task = t;
+	mrt__fire(task_spawn, w ? w->index : MRT__NO_WORKER, mrt__arg(t), mrt__arg(t->fn));
 	/* [SCHED.closing.dekker] closed since check_spawn() looked: it need not be polled first; pairs with
 	 * mrt__sched_close(). Nothing hangs on it: the walk finds the task, see abort_all() in worker.c */
 	if (mrt__unlikely(atomic_load_explicit(&s->closing, memory_order_seq_cst)))

@@ -96,6 +96,8 @@ unsigned mrt__worker_fire(struct mrt__worker *w, struct mrt__worker *v, uint64_t
 		publish_next(v);
 		mrt__stat_set(&v->stats->timers, mrt__wheel_nr(&v->wheel));
 		mrt__unlock(&v->wheel_lock);
+		if (e)
+			mrt__fire(timer_fire, w->index, v->index, nr, now - e->deadline_ns);
 		for (i = 0; e; e = next, i++) {
 			next = e->next;
 			mrt__op_finish(op_of_entry(e), 0);

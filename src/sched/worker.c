@@ -55,7 +55,7 @@ int mrt__worker_create(const struct mrt__worker_opts *opts, struct mrt__worker *
 	w->next_enabled = true;
 	w->inject_interval = w->inject_left = opts->sched->inject_interval;
 	w->event_interval = w->event_left = opts->sched->event_interval;
-	w->credits = opts->cq_entries - (opts->cq_entries >> CREDIT_RESERVE_SHIFT);
+	w->credits = w->credits_max = opts->cq_entries - (opts->cq_entries >> CREDIT_RESERVE_SHIFT);
 	mrt__rand_init(&w->rand, opts->seed);
 	w->big = opts->sched->polled_opts.flags & MRT__RING_OPT_BIG;
 	w->file_mask = opts->sched->files->max - 1;
@@ -69,6 +69,7 @@ int mrt__worker_create(const struct mrt__worker_opts *opts, struct mrt__worker *
 	mrt__runq_init(&w->runq, 0, opts->sched->workers_nr == 1);
 	mrt__park_init(&w->park);
 	w->parked_ns = mrt__clock_now();
+	mrt__meter_init(&w->meter, &opts->sched->stats_mem, opts->index, w->parked_ns, mrt__rand_next(&w->rand));
 	mrt__wheel_init(&w->wheel, w->parked_ns);
 	atomic_init(&w->wheel_next, UINT64_MAX);
 	*ret_worker = w;
@@ -137,6 +138,7 @@ void mrt__worker_push(struct mrt__worker *w, struct mrt_task *t)
 	if (mrt__runq_push(&w->runq, t, batch, &nr) == MRT__RUNQ_PUSHED)
 		return;
 	mrt__stat_add(&w->stats->overflows, 1);
+	mrt__fire(overflow, w->index, nr);
 	mrt__inject_push(&w->sched->inject, batch, nr);
 	mrt__sched_notify(w->sched);
 }
@@ -194,10 +196,12 @@ void mrt__sched_enqueue(struct mrt_task *t)
 			mrt__worker_push_woken(w, t);
 		} else {
 			mrt__stat_add(&w->stats->local_schedules, 1);
+			mrt__fire(task_wake, w->index, mrt__arg(t), w->index);
 			schedule_local(w, t);
 		}
 		return;
 	}
+	mrt__fire(task_wake, w ? w->index : MRT__NO_WORKER, mrt__arg(t), MRT__NO_WORKER);
 	/* relaxed: before the push, whose order publishes it to whoever ends the task */
 	atomic_fetch_add_explicit(&s->remote_wakes, 1, memory_order_relaxed);
 	mrt__inject_push(&s->inject, &t, 1);
@@ -216,6 +220,7 @@ void mrt__inbox_push(struct mrt__worker *w, struct mrt_task *t)
 	/* relaxed: the exchange decides */
 	struct mrt_task *old = atomic_load_explicit(&w->inbox, memory_order_relaxed);
 
+	mrt__fire(task_wake, outside ? MRT__NO_WORKER : self->index, mrt__arg(t), w->index);
 	/* relaxed: an estimate, for placing; before the push, so that a take never counts below zero */
 	atomic_fetch_add_explicit(&w->inbox_nr, 1, memory_order_relaxed);
 	if (outside) /* relaxed: as in mrt__sched_enqueue() */
@@ -542,21 +547,45 @@ static unsigned refill(struct mrt__worker *w, uint64_t now)
 	return total;
 }
 
-/* Now, if anything here needs it: a clock read costs as much as a short poll. */
+/* Now, if anything here needs it: a clock read costs as much as a short poll. The meter needs it in one turn of a few. */
 static uint64_t turn_clock(struct mrt__worker *w)
 {
 	/* relaxed: ours, or a sentry's, as above */
-	if (atomic_load_explicit(&w->wheel_next, memory_order_relaxed) == UINT64_MAX)
+	if (--w->meter.turns_left > 0 && atomic_load_explicit(&w->wheel_next, memory_order_relaxed) == UINT64_MAX)
 		return 0;
 	return mrt__clock_now();
 }
 
 static void publish_gauges(struct mrt__worker *w)
 {
-	mrt__stat_set(&w->stats->local_queue, mrt__runq_len(&w->runq));
+	uint32_t queue = mrt__runq_len(&w->runq), io = w->credits_max - w->credits;
+
+	mrt__stat_set(&w->stats->local_queue, queue);
 	mrt__stat_set(&w->stats->next_slot, mrt__runq_has_next(&w->runq));
 	mrt__stat_set(&w->stats->yielded, w->yielded_nr);
 	mrt__stat_set(&w->stats->inflight, w->inflight);
+	mrt__stat_set(&w->stats->inflight_io, io);
+	mrt__stat_set(&w->stats->inflight_peer, w->inflight - io);
+	mrt__meter_depths(&w->meter, queue, w->inflight);
+}
+
+/* Bring this worker's share of the sums in mrt_global up to date. Seldom: its line is everybody's. */
+static void publish_shares(struct mrt__worker *w)
+{
+	struct mrt_global_stats *g = w->sched->stats_mem.global;
+	int64_t alive = (int64_t)(w->stats->spawns - w->stats->ends);
+	int64_t timers = (int64_t)mrt__stat_get(&w->stats->timers);
+	/* relaxed: a count */
+	uint64_t wakes = atomic_load_explicit(&w->sched->remote_wakes, memory_order_relaxed);
+
+	if (alive != w->alive_shared)
+		mrt__stat_add_shared(&g->tasks_alive, alive - w->alive_shared);
+	if (timers != w->timers_shared)
+		mrt__stat_add_shared(&g->timers, timers - w->timers_shared);
+	w->alive_shared = alive;
+	w->timers_shared = timers;
+	if (mrt__stat_get(&g->remote_wakes) < wakes)
+		mrt__stat_set(&g->remote_wakes, wakes); /* of two who do so at once, the older value is mended at the next look */
 }
 
 /* Work that others could help with: wake a searcher. A stale count only delays the help. */
@@ -618,6 +647,8 @@ bool mrt__worker_turn(struct mrt__worker *w)
 		mrt__bug("a task went on in a child after fork; call exec or _exit there");
 	w->in_turn = true;
 	w->turn_woken = 0;
+	mrt__meter_look(&w->meter);
+	mrt__meter_depths(&w->meter, mrt__runq_len(&w->runq), w->inflight);
 	/* relaxed: it comes with a wake; seen now or at the next turn */
 	if (mrt__unlikely(atomic_load_explicit(&w->sched->closing, memory_order_relaxed)) && !w->heap_aborted)
 		abort_all(w);
@@ -642,10 +673,13 @@ bool mrt__worker_turn(struct mrt__worker *w)
 	if (mrt__unlikely(w->queued_head != NULL))
 		mrt__worker_resubmit(w);
 	w->in_turn = false;
-	if (now)
-		mrt__stat_set(&w->stats->turn_ns, now);
 	mrt__stat_add(&w->stats->local_schedules, w->turn_woken);
+	mrt__stat_add(&w->stats->turns, 1);
 	publish_gauges(w);
+	if (now) {
+		mrt__stat_set(&w->stats->turn_ns, now);
+		mrt__meter_clock(&w->meter, now);
+	}
 	notify_if_plenty(w, mrt__max(made, w->turn_woken));
 	/* mailbox and aborts make tasks runnable without taking a share */
 	return made > 0 || w->turn_woken > 0;
@@ -684,6 +718,7 @@ static void tune_events(struct mrt__worker *w)
 static __attribute__((noinline)) void event_turn(struct mrt__worker *w)
 {
 	(void)mrt__worker_turn(w); /* there is work in any case */
+	publish_shares(w);
 	if (w->sched->tune_events)
 		tune_events(w);
 	w->event_left = w->event_interval;
@@ -814,6 +849,7 @@ static struct mrt_task *search(struct mrt__worker *w)
 			continue;
 		mrt__stat_add(&w->stats->steals, nr);
 		mrt__stat_add(&w->stats->steal_ops, 1);
+		mrt__fire(steal, w->index, v->index, nr);
 		return t;
 	}
 	t = pop_inject(w);
@@ -830,6 +866,7 @@ static struct mrt_task *search(struct mrt__worker *w)
 			continue;
 		mrt__stat_add(&w->stats->steals, 1);
 		mrt__stat_add(&w->stats->steal_ops, 1);
+		mrt__fire(steal, w->index, v->index, 1);
 		return t;
 	}
 	return NULL;
@@ -930,6 +967,7 @@ static void left_idle(struct mrt__worker *w)
 	mrt__stat_set(&w->stats->state, w->searching ? MRT_WORKER_SEARCHING : MRT_WORKER_RUNNING);
 	w->slept_ns = now - w->parked_ns;
 	mrt__stat_add(&w->stats->park_ns, w->slept_ns);
+	mrt__meter_slept(&w->meter, w->inflight, w->slept_ns, now);
 	w->parked_ns = now;
 }
 
@@ -954,6 +992,8 @@ bool mrt__worker_park_begin(struct mrt__worker *w, uint64_t *ret_timeout_ns)
 	mrt__stat_add(&w->stats->parks, 1);
 	mrt__stat_add(&w->stats->busy_ns, now - w->parked_ns);
 	mrt__stat_set(&w->stats->turn_ns, now);
+	publish_shares(w);
+	mrt__meter_clock(&w->meter, now);
 	mrt__stat_set(&w->stats->state, MRT_WORKER_PARKED);
 	w->parked_ns = now;
 	last = mrt__idle_park(&s->idle, w->index, w->searching);
@@ -975,6 +1015,7 @@ bool mrt__worker_park_begin(struct mrt__worker *w, uint64_t *ret_timeout_ns)
 			w->trim_ns = now + TRIM_AFTER_NS;
 		*ret_timeout_ns = mrt__min(*ret_timeout_ns, w->trim_ns > now ? w->trim_ns - now : 0);
 	}
+	mrt__fire(park, w->index, *ret_timeout_ns);
 	return true;
 }
 
@@ -982,6 +1023,7 @@ void mrt__worker_park_end(struct mrt__worker *w)
 {
 	(void)mrt__park_end(&w->park); /* woken or not, the next tick looks everywhere */
 	left_idle(w);
+	mrt__fire(unpark, w->index, w->slept_ns);
 }
 
 void mrt__worker_park(struct mrt__worker *w)

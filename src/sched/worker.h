@@ -14,6 +14,7 @@
 #include "base/compiler.h"
 #include "base/lock.h"
 #include "base/rand.h"
+#include "probe/meter.h"
 #include "ring/ring.h"
 #include "sched/arena.h"
 #include "sched/files.h"
@@ -47,6 +48,7 @@ struct mrt__worker {
 	unsigned turn_first;            /* which source is served first in the next turn */
 	unsigned turn_woken;            /* tasks that this turn made runnable */
 	uint32_t credits;               /* ops that may still be given to the kernel */
+	uint32_t credits_max;
 	uint32_t inflight;              /* ops that the kernel has */
 	uint32_t polled_inflight;       /* ... those of them on the polled ring */
 	uint32_t file_mask;             /* slots of file_use - 1 */
@@ -72,6 +74,9 @@ struct mrt__worker {
 	struct mrt__arena_view polled_arena;
 	bool big;                       /* rings with 32-byte CQEs */
 	uint64_t extra;                 /* ... the second result of the completion that is being dealt with */
+	struct mrt__meter meter;
+	int64_t alive_shared;           /* tasks and timers of ours that mrt_global has been told of */
+	int64_t timers_shared;
 
 	struct mrt__heap heap;
 	struct mrt__runq runq;          /* owner and thieves */
@@ -91,6 +96,7 @@ struct mrt__worker {
 	atomic_bool sentry_armed;       /* the ring's sentry timer runs */
 	_Atomic uint64_t seen_polls;    /* whoever looked as sentry: our poll count then, */
 	_Atomic uint64_t seen_ns;       /* and when it was seen first */
+	_Atomic uint64_t stalled_polls; /* and the count at which it was last said to be stuck */
 
 	/* the wheel; lock: owner's insert, cancel, advance; any worker's cancel; the sentry by try-lock */
 	mrt__cache_aligned struct mrt__lock wheel_lock;
@@ -172,6 +178,7 @@ struct mrt_task *mrt__inbox_take(struct mrt__worker *v);
 static inline void mrt__worker_push_woken(struct mrt__worker *w, struct mrt_task *t)
 {
 	w->turn_woken++;
+	mrt__fire(task_wake, w->index, mrt__arg(t), w->index);
 	if (mrt__unlikely(!mrt__runq_try_push(&w->runq, t)))
 		mrt__worker_push(w, t);
 }

@@ -500,7 +500,7 @@ START_TEST(two_threads_abort_thousands)
 			mrt_detach(tasks[i]);
 	}
 	ck_assert_int_eq(mrt_runtime_shutdown_wait(rt, MRT_SEC(20)), 0);
-	ck_assert_uint_eq(itest_global(rt).tasks_alive, 0);
+	ck_assert_int_eq(itest_global(rt).tasks_alive, 0);
 	mrt_runtime_destroy(rt);
 	free(tasks);
 }

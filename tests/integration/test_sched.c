@@ -515,7 +515,7 @@ START_TEST(spawns_from_inside_and_outside_all_run)
 	ck_assert_uint_eq(sum.spawns, TREE_NODES - 1);
 	ck_assert_uint_eq(itest_global(s.rt).spawns_outside, SPAWNERS * SPAWNS + 1);
 	ck_assert_uint_eq(sum.ends, SPAWNERS * SPAWNS + TREE_NODES);
-	ck_assert_uint_eq(itest_global(s.rt).tasks_alive, 0);
+	ck_assert_int_eq(itest_global(s.rt).tasks_alive, 0);
 	mrt_runtime_destroy(s.rt);
 }
 END_TEST

@@ -85,10 +85,10 @@ START_TEST(ten_thousand_idle_tasks_are_ended)
 		ck_assert_int_eq(atomic_load(&ended), 0);
 		return;
 	}
-	ck_assert_uint_eq(itest_global(rt).tasks_alive, (uint64_t)nr);
+	ck_assert_int_eq(itest_global(rt).tasks_alive, (uint64_t)nr);
 	ck_assert_int_eq(mrt_runtime_shutdown_wait(rt, UINT64_MAX), 0);
 	ck_assert_int_eq(atomic_load(&ended), nr);
-	ck_assert_uint_eq(itest_global(rt).tasks_alive, 0);
+	ck_assert_int_eq(itest_global(rt).tasks_alive, 0);
 	ck_assert_uint_eq(itest_stats(rt).ends, (uint64_t)nr);
 	ck_assert_uint_eq(itest_stats(rt).inflight, 0);
 	ck_assert_uint_eq(itest_stats(rt).timers, 0);
@@ -348,7 +348,7 @@ START_TEST(spawns_that_race_with_the_shutdown_all_resolve)
 		ck_assert_int_eq(mrt_runtime_shutdown_wait(rt, MRT_SEC(20)), 0);
 		for (i = 0; i < RACERS; i++)
 			pthread_join(threads[i], NULL);
-		ck_assert_uint_eq(itest_global(rt).tasks_alive, 0);
+		ck_assert_int_eq(itest_global(rt).tasks_alive, 0);
 		mrt_runtime_destroy(rt);
 	}
 }

@@ -580,7 +580,7 @@ START_TEST(handles_are_given_back_at_any_moment)
 	stats = itest_stats(rt);
 	ck_assert_uint_eq(stats.ends, (uint64_t)nr);
 	ck_assert_uint_eq(itest_global(rt).spawns_outside, (uint64_t)nr);
-	ck_assert_uint_eq(itest_global(rt).tasks_alive, 0);
+	ck_assert_int_eq(itest_global(rt).tasks_alive, 0);
 	mrt_runtime_destroy(rt);
 }
 END_TEST

@@ -192,6 +192,7 @@ static uint64_t draw_preemption(void)
 void sim_start(void)
 {
 	struct mrt__sched *s = aligned_alloc(MRT__CACHE_PAIR, sizeof(*s));
+	struct mrt__stats_opts so = { .workers_nr = sim.opts.workers_nr, .backend = MRT__STATS_HEAP };
 	struct mrt__pool_opts po = { .threads_max = 0, .queue_max = (uint32_t)sim_below(4) };
 	struct mrt__arena_opts ao = { .sched = s, .bytes_max = SIM_ARENA_BYTES, .workers_nr = sim.opts.workers_nr };
 	unsigned i;
@@ -207,14 +208,15 @@ void sim_start(void)
 	s->inject_interval = sim.opts.inject_interval;
 	s->event_interval = sim.opts.event_interval;
 	s->log = on_log;
-	mrt__inject_init(&s->inject);
 	for (i = 0; i < MRT__OUTSIDE_HEAPS_NR; i++) {
 		pthread_mutex_init(&s->outside[i].lock, NULL);
 		mrt__heap_init(&s->outside[i].heap);
 	}
 	s->workers = calloc(s->workers_nr, sizeof(struct mrt__worker *));
-	s->stats = mrt__stats_create(s->workers_nr);
-	sim_check(s->workers && s->stats && !mrt__idle_init(&s->idle, s->workers_nr), "no memory");
+	sim_check(!mrt__stats_create(&so, &s->stats_mem), "no memory");
+	mrt__sched_attach_stats(s);
+	po.stats = s->stats_mem.global;
+	sim_check(s->workers && !mrt__idle_init(&s->idle, s->workers_nr), "no memory");
 	sim_check(!mrt__files_create(s, SIM_FILES_MAX, &s->files), "no memory");
 	sim_check(!mrt__arena_create(&ao, &s->arena), "no arena");
 	for (i = 0; i < s->workers_nr; i++)
@@ -569,7 +571,7 @@ void sim_finish(void)
 		pthread_mutex_destroy(&s->outside[i].lock);
 	}
 	mrt__idle_fini(&s->idle);
-	mrt__stats_destroy(s->stats, s->workers_nr);
+	mrt__stats_destroy(&s->stats_mem);
 	free(s->workers);
 	free(s);
 	sim.sched = NULL;

@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * A worker's meter: what is timed, and the sums behind the integrals. The owner's alone.
+ *
+ * What is asked for (mrt_ctl, and probes that somebody listens to) is looked at once a ring turn and turned into the few
+ * words that the paths of polls and ops compare with, so that these pay one branch that is there anyway:
+ *
+ *	polls  every poll whose number has no bit of poll_mask is timed. One in 32 always is, for the scheduler; what is
+ *	       counted for the statistics is up to record_mask
+ *	ops    op_left counts down to the next op that is timed
+ */
+#ifndef MRT_PROBE_METER_H
+#define MRT_PROBE_METER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/compiler.h"
+#include "probe/stat.h"
+#include "probe/usdt.h"
+
+#define MRT__METER_SCHED_MASK 31u       /* one poll in 32 is timed in any case: the scheduler looks for slow tasks */
+#define MRT__METER_TURNS 8u             /* a clock read every so many turns at least */
+
+/* Two words of mrt_ctl in one look. */
+typedef uint64_t __attribute__((may_alias)) mrt__ctl_word;
+_Static_assert(sizeof(struct mrt_ctl) == 2 * sizeof(mrt__ctl_word), "looked at in two");
+
+struct mrt__meter {
+	struct mrt_worker_stats *stats;
+	struct mrt_worker_hists *hists;
+	const struct mrt_ctl *ctl;
+	mrt__ctl_word seen[2];          /* ctl as it was taken over */
+	bool seen_listeners;            /* of poll_start, poll_end or op_complete */
+	bool records_polls;
+	bool records_ops;
+	bool shows_start;               /* full: poll_start_ns is set */
+	uint32_t poll_mask;
+	uint32_t record_mask;
+	uint32_t op_left;               /* ops until one is timed */
+	uint32_t op_interval;           /* their mean distance; UINT32_MAX: none is */
+	uint64_t random;
+	uint32_t turns_left;            /* turns until the clock is read anyway */
+
+	/* since clock_ns */
+	uint32_t looks;                 /* at the depths */
+	uint64_t queue_sum;
+	uint64_t inflight_sum;
+	uint64_t clock_ns;
+};
+
+/* @param random  any number: where sampling begins */
+void mrt__meter_init(struct mrt__meter *m, const struct mrt__stats *stats, unsigned worker, uint64_t now, uint32_t random);
+
+/* Take over what ctl and the listeners ask for. */
+void mrt__meter_update(struct mrt__meter *m);
+
+static inline bool mrt__meter_listeners(void)
+{
+#if MRT__USDT
+	return (mrt__sem_poll_start | mrt__sem_poll_end | mrt__sem_op_complete) != 0;
+#else
+	return false;
+#endif
+}
+
+/* Has somebody turned the knobs? Once a ring turn, and after a sleep. */
+static inline void mrt__meter_look(struct mrt__meter *m)
+{
+	const mrt__ctl_word *c = (const void *)m->ctl;
+
+	if (mrt__unlikely(mrt__stat_get(&c[0]) != m->seen[0] || mrt__stat_get(&c[1]) != m->seen[1] ||
+			  mrt__meter_listeners() != m->seen_listeners))
+		mrt__meter_update(m);
+}
+
+/* Is the poll timed that comes after `polls` others? */
+static inline bool mrt__meter_times_poll(const struct mrt__meter *m, uint64_t polls)
+{
+	return (polls & m->poll_mask) == 0;
+}
+
+/* Note the time of a poll. @param polls  as it was before the poll */
+void mrt__meter_poll_end(struct mrt__meter *m, uint64_t polls, uint64_t ns);
+
+/* Ops until the next one that is timed: the mean, and up to a half of it more or less. */
+uint32_t mrt__meter_op_draw(struct mrt__meter *m);
+
+/* An op is staged. @return true: it is to be timed */
+static inline bool mrt__meter_op_start(struct mrt__meter *m, unsigned opcode)
+{
+	mrt__stat_add(&m->hists->op_nr[opcode % MRT_OPCODES_NR], 1);
+	if (mrt__likely(--m->op_left > 0))
+		return false;
+	m->op_left = mrt__meter_op_draw(m);
+	return true;
+}
+
+/* A timed op was reaped. */
+void mrt__meter_op_end(struct mrt__meter *m, unsigned opcode, bool ends_by_itself, uint64_t ns);
+
+/* The depths now; at the begin and the end of a turn: in between a queue falls, more or less evenly. */
+static inline void mrt__meter_depths(struct mrt__meter *m, uint32_t queue, uint32_t inflight)
+{
+	m->queue_sum += queue;
+	m->inflight_sum += inflight;
+	m->looks++;
+}
+
+/* Bring the integrals up to now. */
+void mrt__meter_clock(struct mrt__meter *m, uint64_t now);
+
+/* A sleep is over: nothing was queued, ops went on. */
+static inline void mrt__meter_slept(struct mrt__meter *m, uint32_t inflight, uint64_t slept_ns, uint64_t now)
+{
+	mrt__stat_add(&m->stats->inflight_ns, inflight * slept_ns);
+	m->clock_ns = now;
+	mrt__meter_look(m);
+}
+
+/* The bucket of a duration. */
+unsigned mrt__hist_bucket(uint64_t ns);
+
+#endif

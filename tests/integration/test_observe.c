@@ -1,0 +1,999 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Statistics from outside. A child is the process that is looked at: with all capabilities, with CAP_BPF alone, with
+ * CAP_BPF and CAP_PERFMON, with none, and with bpf(2) and memfd_create(2) filtered. It makes a number of polls that is
+ * known, and then waits, hangs or is stopped; this process finds its maps or its memfd and compares. Nothing that is
+ * missing may keep a runtime from starting.
+ *
+ * Not shown here: that what is written costs little (scripts/bench-observe).
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <grp.h>
+#include <linux/audit.h>
+#include <linux/bpf.h>
+#include <linux/capability.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "fixture.h"
+#include "itest.h"
+#include "observe.h"
+
+#ifndef CAP_PERFMON
+#define CAP_PERFMON 38
+#define CAP_BPF 39
+#endif
+#define NOBODY 65534
+#define TASKS 50u
+#define YIELDS 20u
+#define POLLS (TASKS * (YIELDS + 1))
+#define PINS "/sys/fs/bpf/mrt"
+
+static bool has_bpf;    /* found by trying: this process may make maps */
+static bool has_bpftool;
+
+static bool try_bpf(void)
+{
+	union bpf_attr attr = { .map_type = BPF_MAP_TYPE_ARRAY, .map_flags = BPF_F_MMAPABLE, .key_size = 4,
+				.value_size = 8, .max_entries = 1 };
+	long fd = syscall(SYS_bpf, BPF_MAP_CREATE, &attr, sizeof(attr));
+
+	if (fd >= 0)
+		close((int)fd);
+	return fd >= 0;
+}
+
+/* ---- the child that is looked at ---- */
+
+#define CAPS_ALL UINT64_MAX     /* stay who we are */
+
+struct subject_opts {
+	int kind;
+	uint32_t flags;
+	uint64_t caps;                          /* become nobody with these */
+	unsigned forbidden[2];                  /* system calls that fail with EPERM; 0: none */
+	void (*work)(struct mrt_runtime *rt);   /* before it is looked at, and when it is told to */
+	void (*other)(struct mrt_runtime *rt);  /* when it is told to */
+};
+
+enum { SUBJECT_END, SUBJECT_WORK, SUBJECT_OTHER };
+
+struct subject {
+	pid_t pid;
+	int to, from;
+	char backend[16];
+	uint64_t note;          /* what the work has left */
+};
+
+static atomic_uint_fast64_t note;
+
+static void forbid(unsigned nr)
+{
+	struct sock_filter code[] = {
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, nr, 0, 1),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+	};
+	struct sock_fprog prog = { .len = sizeof(code) / sizeof(code[0]), .filter = code };
+
+	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) || prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &prog))
+		_exit(9);
+}
+
+static void become_nobody(uint64_t caps)
+{
+	struct __user_cap_header_struct h = { .version = _LINUX_CAPABILITY_VERSION_3 };
+	struct __user_cap_data_struct d[2] = { { (uint32_t)caps, (uint32_t)caps, 0 },
+					       { (uint32_t)(caps >> 32), (uint32_t)(caps >> 32), 0 } };
+
+	if (prctl(PR_SET_KEEPCAPS, 1, 0, 0, 0) || setgroups(0, NULL) || setresgid(NOBODY, NOBODY, NOBODY) ||
+	    setresuid(NOBODY, NOBODY, NOBODY) || syscall(SYS_capset, &h, d) || prctl(PR_SET_DUMPABLE, 1, 0, 0, 0))
+		_exit(8);
+}
+
+static void subject_main(const struct subject_opts *so, int from, int to)
+{
+	struct mrt_runtime_opts opts = itest_opts(so->kind);
+	struct subject s = { .pid = getpid() };
+	struct mrt_runtime *rt;
+	char byte;
+
+	alarm(ITEST_LIMIT_S);
+	opts.flags |= so->flags;
+	if (so->caps != CAPS_ALL)
+		become_nobody(so->caps);
+	if (so->forbidden[0])
+		forbid(so->forbidden[0]);
+	if (so->forbidden[1])
+		forbid(so->forbidden[1]);
+	rt = itest_create(&opts);
+	if (so->work)
+		so->work(rt);
+	snprintf(s.backend, sizeof(s.backend), "%s", mrt_stats_backend(rt));
+	s.note = atomic_load(&note);
+	for (;;) {
+		if (write(to, &s, sizeof(s)) != sizeof(s) || read(from, &byte, 1) != 1)
+			_exit(7);
+		if (byte == SUBJECT_END)
+			break;
+		(byte == SUBJECT_WORK ? so->work : so->other)(rt);
+		s.note = atomic_load(&note);
+	}
+	mrt_runtime_destroy(rt);
+	_exit(0);
+}
+
+static struct subject subject_start(const struct subject_opts *so)
+{
+	struct subject s;
+	int down[2], up[2];
+	pid_t pid;
+
+	ck_assert_int_eq(pipe2(down, O_CLOEXEC), 0);
+	ck_assert_int_eq(pipe2(up, O_CLOEXEC), 0);
+	fflush(NULL);
+	pid = fork();
+	ck_assert_int_ge(pid, 0);
+	if (pid == 0) {
+		close(down[1]);
+		close(up[0]);
+		subject_main(so, down[0], up[1]);
+	}
+	close(down[0]);
+	close(up[1]);
+	ck_assert_msg(read(up[0], &s, sizeof(s)) == sizeof(s), "the subject did not start");
+	s.pid = pid;
+	s.to = down[1];
+	s.from = up[0];
+	return s;
+}
+
+/* Let it do something more, and wait until it has. */
+static void subject_do(struct subject *s, char what)
+{
+	struct subject said;
+
+	ck_assert_int_eq(write(s->to, &what, 1), 1);
+	ck_assert_msg(read(s->from, &said, sizeof(said)) == sizeof(said), "the subject has ended");
+	s->note = said.note;
+}
+
+static void subject_end(struct subject *s)
+{
+	const char end = SUBJECT_END;
+	int status;
+
+	ck_assert_int_eq(write(s->to, &end, 1), 1);
+	ck_assert_int_eq(waitpid(s->pid, &status, 0), s->pid);
+	ck_assert_msg(status == 0, "the subject ended with status %#x", status);
+	close(s->to);
+	close(s->from);
+}
+
+static void subject_kill(struct subject *s)
+{
+	ck_assert_int_eq(kill(s->pid, SIGKILL), 0);
+	ck_assert_int_eq(waitpid(s->pid, NULL, 0), s->pid);
+	close(s->to);
+	close(s->from);
+}
+
+/* ---- work with a number of polls that is known ---- */
+
+ITEST_CHILD(yielder, { struct mrt_op op; unsigned i; })
+{
+	MRT_BEGIN(self);
+	for (f->i = 0; f->i < YIELDS; f->i++)
+		MRT_AWAIT(self, mrt_yield(&f->op));
+	MRT_RETURN(self, 0);
+}
+
+static void known_polls(struct mrt_runtime *rt)
+{
+	unsigned i;
+
+	for (i = 0; i < TASKS; i++)
+		ck_assert_int_eq(mrt_block_on(rt, yielder_poll, NULL, sizeof(struct yielder), NULL), 0);
+}
+
+static uint64_t sum_polls(const struct observe *o)
+{
+	uint64_t sum = 0;
+	unsigned i;
+
+	for (i = 0; i < o->workers_nr; i++)
+		sum += __atomic_load_n(&o->workers[i].polls, __ATOMIC_RELAXED);
+	return sum;
+}
+
+static void check_known(const struct subject *s)
+{
+	struct observe o;
+
+	ck_assert_int_eq(observe_open(s->pid, &o), 0);
+	ck_assert_uint_eq(sum_polls(&o), POLLS);
+	ck_assert_uint_eq(o.global->pid, (unsigned)s->pid);
+	ck_assert_uint_eq(o.global->workers_nr, o.workers_nr);
+	ck_assert_uint_eq(o.workers[0].pid, (unsigned)s->pid);
+	ck_assert_uint_ge(o.workers[0].sq_entries, 8);
+	ck_assert_uint_gt(o.global->start_ticks, 0);
+	ck_assert_uint_eq(o.global->spawns_outside, TASKS);
+	ck_assert_int_eq(o.file != NULL, strcmp(s->backend, "memfd") == 0);
+	observe_close(&o);
+}
+
+/* ---- capabilities ---- */
+
+struct capability_case {
+	const char *name;
+	uint64_t caps;
+	unsigned forbidden[2];
+	const char *backend;
+};
+
+static const struct capability_case capability_cases[] = {
+	{ "as this process", CAPS_ALL, { 0 }, "bpf" },
+	{ "CAP_BPF", UINT64_C(1) << CAP_BPF, { 0 }, "bpf" },
+	{ "CAP_BPF and CAP_PERFMON", UINT64_C(1) << CAP_BPF | UINT64_C(1) << CAP_PERFMON, { 0 }, "bpf" },
+	{ "none", 0, { 0 }, "memfd" },
+	{ "no bpf(2)", CAPS_ALL, { SYS_bpf }, "memfd" },
+	{ "no bpf(2), no memfd_create(2)", CAPS_ALL, { SYS_bpf, SYS_memfd_create }, "heap" },
+};
+#define CAPABILITY_CASES_NR ((int)(sizeof(capability_cases) / sizeof(capability_cases[0])))
+
+START_TEST(what_is_allowed_decides_where_the_statistics_are)
+{
+	const struct capability_case *c = &capability_cases[_i];
+	struct subject_opts so = { .kind = ITEST_TWO, .caps = c->caps, .work = known_polls,
+				   .forbidden = { c->forbidden[0], c->forbidden[1] } };
+	struct subject s;
+
+	if (c->caps != CAPS_ALL && (geteuid() != 0 || (c->caps && !has_bpf))) {
+		printf("%s: skipped: this process cannot give it\n", c->name);
+		return;
+	}
+	s = subject_start(&so);
+	if (strcmp(c->backend, "bpf") == 0 && !has_bpf)
+		ck_assert_str_eq(s.backend, "memfd");
+	else
+		ck_assert_str_eq(s.backend, c->backend);
+	if (strcmp(s.backend, "heap") != 0)
+		check_known(&s);
+	subject_end(&s);
+}
+END_TEST
+
+START_TEST(an_option_keeps_away_from_bpf)
+{
+	struct subject_opts so = { .kind = ITEST_TWO, .caps = CAPS_ALL, .flags = MRT_RUNTIME_STATS_MEMFD,
+				   .work = known_polls };
+	struct subject s = subject_start(&so);
+
+	ck_assert_str_eq(s.backend, "memfd");
+	check_known(&s);
+	subject_end(&s);
+	so.flags = MRT_RUNTIME_STATS_HEAP;
+	s = subject_start(&so);
+	ck_assert_str_eq(s.backend, "heap");
+	subject_end(&s);
+}
+END_TEST
+
+START_TEST(every_flavour_counts_in_the_map)
+{
+	struct subject_opts so = { .kind = _i, .caps = CAPS_ALL, .work = known_polls };
+	struct subject s = subject_start(&so);
+
+	check_known(&s);
+	subject_end(&s);
+}
+END_TEST
+
+/* ---- bpftool alone ---- */
+
+static char *output_of(const char *command)
+{
+	static char text[1 << 20];
+	FILE *f = popen(command, "r");
+	size_t nr;
+
+	ck_assert_ptr_nonnull(f);
+	nr = fread(text, 1, sizeof(text) - 1, f);
+	text[nr] = '\0';
+	ck_assert_msg(pclose(f) == 0, "%s: %s", command, text);
+	return text;
+}
+
+START_TEST(bpftool_prints_typed_values)
+{
+	struct subject_opts so = { .kind = ITEST_TWO, .caps = CAPS_ALL, .work = known_polls };
+	unsigned long long sum = 0, polls;
+	char command[128], *text, *p;
+	struct subject s;
+	struct observe o;
+
+	if (!has_bpf || !has_bpftool) {
+		printf("skipped: no maps here, or no bpftool\n");
+		return;
+	}
+	s = subject_start(&so);
+	ck_assert_int_eq(observe_open(s.pid, &o), 0);
+	snprintf(command, sizeof(command), "bpftool map dump id %u", o.map_ids[0]);
+	text = output_of(command);
+	ck_assert_ptr_nonnull(strstr(text, "\"state\": \"MRT_WORKER_PARKED\""));
+	for (p = text; (p = strstr(p, "\"polls\": ")) != NULL; p++) {
+		ck_assert_int_eq(sscanf(p, "\"polls\": %llu", &polls), 1);
+		sum += polls;
+	}
+	ck_assert_uint_eq(sum, POLLS);
+	text = output_of("bpftool map dump name mrt_workers");
+	ck_assert_ptr_nonnull(strstr(text, "\"polls\": "));
+	snprintf(command, sizeof(command), "bpftool map dump id %u", o.map_ids[3]);
+	ck_assert_ptr_nonnull(strstr(output_of(command), "\"poll_timing\": \"MRT_TIMING_SAMPLED\""));
+	snprintf(command, sizeof(command), "bpftool map dump id %u", o.map_ids[2]);
+	ck_assert_ptr_nonnull(strstr(output_of(command), "\"tasks_alive\": 0"));
+	observe_close(&o);
+	subject_end(&s);
+}
+END_TEST
+
+/* ---- a process that hangs, or is stopped ---- */
+
+static void wait_parked(const struct observe *o)
+{
+	unsigned i;
+
+	for (i = 0; o->global->flavour == MRT_FLAVOUR_MULTI_THREAD && i < o->workers_nr; i++)
+		ITEST_WAIT(__atomic_load_n(&o->workers[i].state, __ATOMIC_RELAXED) == MRT_WORKER_PARKED, 5000);
+}
+
+ITEST_CHILD(hanger, { int unused; })
+{
+	(void)self;
+	(void)f;
+	atomic_fetch_add(&note, 1);
+	for (;;)
+		pause();
+	return MRT_POLL_PENDING;
+}
+
+static void hang(struct mrt_runtime *rt)
+{
+	unsigned nr = mrt_runtime_workers_nr(rt), i;
+
+	known_polls(rt);
+	for (i = 0; i < nr; i++)
+		mrt_detach(itest_spawn(rt, hanger_poll, NULL, sizeof(struct hanger)));
+	ITEST_WAIT(atomic_load(&note) == nr, 10000);
+	atomic_store(&note, (uint64_t)(uintptr_t)hanger_poll);
+}
+
+START_TEST(a_process_that_hangs_shows_where)
+{
+	struct subject_opts so = { .kind = ITEST_TWO, .caps = CAPS_ALL, .work = hang,
+				   .flags = _i ? MRT_RUNTIME_STATS_MEMFD : 0 };
+	struct subject s = subject_start(&so);
+	uint64_t polls;
+	struct observe o;
+	unsigned i;
+
+	ck_assert_int_eq(kill(s.pid, SIGSTOP), 0);
+	ck_assert_int_eq(observe_open(s.pid, &o), 0);
+	polls = sum_polls(&o);
+	ck_assert_uint_eq(polls, POLLS + o.workers_nr);
+	for (i = 0; i < o.workers_nr; i++) {
+		ck_assert_uint_eq(o.workers[i].poll_fn, s.note);
+		ck_assert_uint_ne(o.workers[i].poll_task, 0);
+		ck_assert_uint_gt(o.workers[i].turn_ns, 0);
+		ck_assert_uint_lt(o.workers[i].turn_ns, mrt_now());
+	}
+	ck_assert_uint_eq(sum_polls(&o), polls);
+	observe_close(&o);
+	subject_kill(&s);
+}
+END_TEST
+
+START_TEST(full_timing_tells_when_a_poll_began)
+{
+	struct subject_opts so = { .kind = ITEST_TWO, .caps = CAPS_ALL, .other = hang };
+	struct subject s = subject_start(&so);
+	uint64_t before;
+	struct observe o;
+	unsigned i;
+
+	ck_assert_int_eq(observe_open(s.pid, &o), 0);
+	wait_parked(&o);
+	o.ctl->poll_timing = MRT_TIMING_FULL;
+	before = mrt_now();
+	subject_do(&s, SUBJECT_OTHER);
+	for (i = 0; i < o.workers_nr; i++) {
+		ck_assert_uint_gt(o.workers[i].poll_start_ns, before);
+		ck_assert_uint_lt(o.workers[i].poll_start_ns, mrt_now());
+	}
+	observe_close(&o);
+	subject_kill(&s);
+}
+END_TEST
+
+/* ---- what is timed is switched from outside ---- */
+
+static uint64_t polls_timed(const struct observe *o, uint64_t *ret_buckets)
+{
+	uint64_t sum = 0;
+	unsigned i, j;
+
+	*ret_buckets = 0;
+	for (i = 0; i < o->workers_nr; i++) {
+		sum += o->hists[i].polls_timed;
+		for (j = 0; j < MRT_HIST_NR; j++)
+			*ret_buckets += o->hists[i].poll[j];
+	}
+	return sum;
+}
+
+START_TEST(poll_timing_is_switched_from_outside)
+{
+	struct subject_opts so = { .kind = _i / 2, .caps = CAPS_ALL, .work = known_polls,
+				   .flags = _i % 2 ? MRT_RUNTIME_STATS_MEMFD : 0 };
+	struct subject s = subject_start(&so);
+	uint64_t timed, buckets, before;
+	struct observe o;
+
+	ck_assert_int_eq(observe_open(s.pid, &o), 0);
+	timed = polls_timed(&o, &buckets); /* one in 32 */
+	ck_assert_uint_ge(timed, POLLS / 32 - o.workers_nr);
+	ck_assert_uint_le(timed, POLLS / 32 + o.workers_nr);
+
+	wait_parked(&o);
+	o.ctl->poll_timing = MRT_TIMING_FULL;
+	before = timed;
+	subject_do(&s, SUBJECT_WORK);
+	timed = polls_timed(&o, &buckets);
+	ck_assert_uint_eq(timed - before, POLLS);
+	ck_assert_uint_eq(buckets, timed);
+	ck_assert_uint_gt(o.hists[0].poll_max_ns + o.hists[o.workers_nr - 1].poll_max_ns, 0);
+
+	wait_parked(&o);
+	o.ctl->poll_timing = MRT_TIMING_OFF;
+	before = timed;
+	subject_do(&s, SUBJECT_WORK);
+	ck_assert_uint_eq(polls_timed(&o, &buckets), before);
+
+	wait_parked(&o);
+	o.ctl->poll_shift = 3;
+	o.ctl->poll_timing = MRT_TIMING_SAMPLED;
+	subject_do(&s, SUBJECT_WORK);
+	timed = polls_timed(&o, &buckets) - before;
+	ck_assert_uint_ge(timed, POLLS / 8 - o.workers_nr);
+	ck_assert_uint_le(timed, POLLS / 8 + o.workers_nr);
+	observe_close(&o);
+	subject_end(&s);
+}
+END_TEST
+
+ITEST_CHILD(switched, { struct mrt_op op; const struct mrt_worker_hists *hists; struct mrt_ctl *ctl; uint64_t polls, seen; })
+{
+	MRT_BEGIN(self);
+	f->seen = f->hists->polls_timed;
+	f->ctl->poll_timing = MRT_TIMING_FULL;
+	/* under load: within a ring turn, and a yield is one */
+	for (f->polls = 0; f->polls < 64; f->polls++)
+		MRT_AWAIT(self, mrt_yield(&f->op));
+	MRT_RETURN(self, (int64_t)(f->hists->polls_timed - f->seen));
+}
+
+START_TEST(a_busy_worker_notices_within_a_ring_turn)
+{
+	struct mrt_runtime *rt = itest_create(&(struct mrt_runtime_opts){ .size = sizeof(struct mrt_runtime_opts),
+									   .workers_nr = 1, .flags = MRT_RUNTIME_STATS_MEMFD });
+	struct switched f = { .seen = 0 };
+	struct observe o;
+	int64_t timed;
+
+	ck_assert_int_eq(observe_open(getpid(), &o), 0);
+	f.hists = &o.hists[0];
+	f.ctl = o.ctl;
+	f.ctl->poll_timing = MRT_TIMING_OFF;
+	ck_assert_int_eq(mrt_block_on(rt, switched_poll, &f, sizeof(f), &timed), 0);
+	ck_assert_int_ge(timed, 62);
+	ck_assert_int_le(timed, 64);
+	observe_close(&o);
+	mrt_runtime_destroy(rt);
+}
+END_TEST
+
+/* ---- ops ---- */
+
+#define NOPS 640u
+#define OPCODE_NOP 0
+#define OPCODE_READ 22
+
+ITEST_CHILD(nops, { struct mrt_op op; unsigned i; })
+{
+	MRT_BEGIN(self);
+	for (f->i = 0; f->i < NOPS; f->i++)
+		MRT_AWAIT(self, mrt_nop(&f->op));
+	MRT_RETURN(self, 0);
+}
+
+static void do_nops(struct mrt_runtime *rt)
+{
+	ck_assert_int_eq(mrt_block_on(rt, nops_poll, NULL, sizeof(struct nops), NULL), 0);
+}
+
+static int sockets[2];
+
+ITEST_CHILD(receiver, { struct mrt_op op; char bytes[2]; })
+{
+	MRT_BEGIN(self);
+	MRT_AWAIT(self, mrt_read_exact(&f->op, sockets[0], f->bytes, 2, MRT_OFF_CURRENT));
+	MRT_RETURN(self, f->op.res);
+}
+
+static char leased[FIXTURE_PATH + 8];
+
+/* Waits in the kernel until the file's lease is given up: a path op, which ends by itself as far as the runtime knows. */
+ITEST_CHILD(opener, { struct mrt_op op; })
+{
+	MRT_BEGIN(self);
+	MRT_AWAIT(self, mrt_open(&f->op, AT_FDCWD, leased, O_RDONLY, 0));
+	MRT_RETURN(self, f->op.res);
+}
+
+static struct mrt_task *receiver;
+static unsigned bytes_sent;
+
+/* The first time it waits for two bytes; then they come, one each time. */
+static void do_recv(struct mrt_runtime *rt)
+{
+	if (!receiver) {
+		itest_socketpair(sockets);
+		receiver = itest_spawn(rt, receiver_poll, NULL, sizeof(struct receiver));
+		mrt_detach(itest_spawn(rt, opener_poll, NULL, sizeof(struct opener)));
+		return;
+	}
+	ck_assert_int_eq(write(sockets[1], "", 1), 1);
+	if (++bytes_sent == 2)
+		ck_assert_int_eq(itest_join(receiver), 2);
+}
+
+static struct mrt_worker_hists sum_hists(const struct observe *o)
+{
+	struct mrt_worker_hists sum = { 0 };
+	unsigned i, j;
+
+	for (i = 0; i < o->workers_nr; i++) {
+		const struct mrt_worker_hists *h = &o->hists[i];
+
+		sum.ops_timed += h->ops_timed;
+		sum.io_sum_ns += h->io_sum_ns;
+		sum.peer_sum_ns += h->peer_sum_ns;
+		for (j = 0; j < MRT_OPCODES_NR; j++) {
+			sum.op_nr[j] += h->op_nr[j];
+			sum.op_timed[j] += h->op_timed[j];
+			sum.op_sum_ns[j] += h->op_sum_ns[j];
+		}
+		for (j = 0; j < MRT_HIST_NR; j++) {
+			sum.io[j] += h->io[j];
+			sum.peer[j] += h->peer[j];
+		}
+	}
+	return sum;
+}
+
+static uint64_t sum_of(const uint64_t *buckets)
+{
+	uint64_t sum = 0;
+	unsigned i;
+
+	for (i = 0; i < MRT_HIST_NR; i++)
+		sum += buckets[i];
+	return sum;
+}
+
+START_TEST(ops_are_counted_by_opcode_and_timed_by_sample)
+{
+	struct subject_opts so = { .kind = ITEST_TWO, .caps = CAPS_ALL, .work = do_nops };
+	struct subject s = subject_start(&so);
+	struct mrt_worker_hists sum, before;
+	struct observe o;
+
+	ck_assert_int_eq(observe_open(s.pid, &o), 0);
+	sum = sum_hists(&o);
+	ck_assert_uint_eq(sum.op_nr[OPCODE_NOP], NOPS);
+	ck_assert_uint_ge(sum.ops_timed, NOPS / 48 - 2);
+	ck_assert_uint_le(sum.ops_timed, NOPS / 16 + 2);
+
+	wait_parked(&o);
+	o.ctl->op_timing = MRT_TIMING_FULL;
+	before = sum;
+	subject_do(&s, SUBJECT_WORK);
+	sum = sum_hists(&o);
+	ck_assert_uint_eq(sum.op_nr[OPCODE_NOP], 2 * NOPS);
+	ck_assert_uint_eq(sum.ops_timed - before.ops_timed, NOPS);
+	ck_assert_uint_eq(sum.op_timed[OPCODE_NOP], sum.ops_timed);
+	ck_assert_uint_eq(sum_of(sum.io), sum.ops_timed);
+	ck_assert_uint_eq(sum_of(sum.peer), 0);
+	ck_assert_uint_eq(sum.op_sum_ns[OPCODE_NOP], sum.io_sum_ns);
+
+	wait_parked(&o);
+	o.ctl->op_timing = MRT_TIMING_OFF;
+	before = sum;
+	subject_do(&s, SUBJECT_WORK);
+	sum = sum_hists(&o);
+	ck_assert_uint_eq(sum.op_nr[OPCODE_NOP], 3 * NOPS);
+	ck_assert_uint_eq(sum.ops_timed, before.ops_timed);
+	observe_close(&o);
+	subject_end(&s);
+}
+END_TEST
+
+static uint32_t sum_gauge(const struct observe *o, size_t offset)
+{
+	uint32_t sum = 0;
+	unsigned i;
+
+	for (i = 0; i < o->workers_nr; i++)
+		sum += *(const uint32_t *)(const void *)((const char *)&o->workers[i] + offset);
+	return sum;
+}
+
+START_TEST(an_op_that_waits_for_a_peer_is_told_apart_and_integrated)
+{
+	struct subject_opts so = { .kind = ITEST_TWO, .caps = CAPS_ALL, .other = do_recv };
+	uint64_t start, ns, integral = 0;
+	struct mrt_worker_hists sum;
+	char dir[FIXTURE_PATH];
+	struct subject s;
+	struct observe o;
+	unsigned i;
+	int fd;
+
+	ck_assert_int_eq(fixture_dir(dir), 0);
+	snprintf(leased, sizeof(leased), "%s/leased", dir);
+	fd = open(leased, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+	ck_assert_int_ge(fd, 0);
+	signal(SIGIO, SIG_IGN); /* that somebody wants it */
+	if (fcntl(fd, F_SETLEASE, F_WRLCK)) {
+		printf("skipped: no leases on %s\n", dir);
+		close(fd);
+		return;
+	}
+	s = subject_start(&so);
+	ck_assert_int_eq(observe_open(s.pid, &o), 0);
+	wait_parked(&o);
+	o.ctl->op_timing = MRT_TIMING_FULL;
+	subject_do(&s, SUBJECT_OTHER);
+	ITEST_WAIT(sum_gauge(&o, offsetof(struct mrt_worker_stats, inflight_peer)) == 1, 5000);
+	ITEST_WAIT(sum_gauge(&o, offsetof(struct mrt_worker_stats, inflight_io)) == 1, 5000);
+	start = mrt_now();
+	ck_assert_uint_eq(sum_gauge(&o, offsetof(struct mrt_worker_stats, inflight)), 2);
+	ITEST_WAIT(mrt_now() > start + MRT_MS(50), 5000);
+	ns = mrt_now() - start;
+	ck_assert_int_eq(fcntl(fd, F_SETLEASE, F_UNLCK), 0);
+	close(fd);
+	subject_do(&s, SUBJECT_OTHER);
+	ITEST_WAIT(sum_hists(&o).op_nr[OPCODE_READ] == 2, 5000); /* the second step */
+	subject_do(&s, SUBJECT_OTHER);
+	ITEST_WAIT(sum_gauge(&o, offsetof(struct mrt_worker_stats, inflight)) == 0, 5000);
+	wait_parked(&o);
+	for (i = 0; i < o.workers_nr; i++)
+		integral += o.workers[i].inflight_ns;
+	ck_assert_uint_ge(integral, 2 * ns);
+	ck_assert_uint_eq(sum_gauge(&o, offsetof(struct mrt_worker_stats, inflight_peer)), 0);
+	sum = sum_hists(&o);
+	ck_assert_uint_eq(sum.op_nr[OPCODE_READ], 2);
+	ck_assert_uint_eq(sum_of(sum.peer), 1);
+	ck_assert_uint_ge(sum.peer_sum_ns, ns);
+	ck_assert_uint_eq(sum_of(sum.io), 1);
+	ck_assert_uint_ge(sum.io_sum_ns, ns);
+	observe_close(&o);
+	subject_end(&s);
+}
+END_TEST
+
+/* ---- depth over time ---- */
+
+#define SPINNERS 10u
+#define SPINS 30u
+
+ITEST_CHILD(spinner, { struct mrt_op op; unsigned i; })
+{
+	MRT_BEGIN(self);
+	for (f->i = 0; f->i < SPINS; f->i++) {
+		itest_spin(MRT_US(200));
+		MRT_AWAIT(self, mrt_yield(&f->op));
+	}
+	MRT_RETURN(self, 0);
+}
+
+ITEST_CHILD(spinners, { struct mrt_op op[SPINNERS], yield; struct mrt_task *tasks[SPINNERS]; unsigned i; uint64_t start, before; })
+{
+	struct mrt_worker_stats now;
+
+	MRT_BEGIN(self);
+	for (f->i = 0; f->i < SPINNERS; f->i++)
+		f->tasks[f->i] = itest_spawn(mrt_runtime_self(), spinner_poll, NULL, sizeof(struct spinner));
+	MRT_AWAIT(self, mrt_yield(&f->yield));
+	ck_assert_int_eq(mrt_stats_get(mrt_runtime_self(), 0, &now), 0);
+	f->before = now.local_queue_ns;
+	f->start = mrt_now();
+	for (f->i = 0; f->i < SPINNERS; f->i++)
+		MRT_AWAIT(self, mrt_join(&f->op[f->i], f->tasks[f->i]));
+	ck_assert_int_eq(mrt_stats_get(mrt_runtime_self(), 0, &now), 0);
+	/* ten tasks go round: after a turn all are queued, before the next one none is */
+	MRT_RETURN(self, (int64_t)(100 * (now.local_queue_ns - f->before) / (mrt_now() - f->start)));
+}
+
+START_TEST(the_integral_gives_the_mean_length_of_the_queue)
+{
+	struct mrt_runtime_opts opts = itest_opts(ITEST_CURRENT);
+	struct mrt_runtime *rt = itest_create(&opts);
+	int64_t hundredths;
+
+	ck_assert_int_eq(mrt_block_on(rt, spinners_poll, NULL, sizeof(struct spinners), &hundredths), 0);
+	printf("mean length %.2f\n", (double)hundredths / 100);
+	ck_assert_int_ge(hundredths, 300);
+	ck_assert_int_le(hundredths, 700);
+	mrt_runtime_destroy(rt);
+}
+END_TEST
+
+/* ---- mrt_global ---- */
+
+#define SLEEPERS 30u
+
+ITEST_CHILD(sleeper, { struct mrt_op op; })
+{
+	MRT_BEGIN(self);
+	MRT_AWAIT(self, mrt_sleep(&f->op, MRT_MS(1000000)));
+	MRT_RETURN(self, 0);
+}
+
+static int64_t call_blocks(void *arg)
+{
+	(void)arg;
+	while (!atomic_load(&note))
+		itest_pause();
+	return 0;
+}
+
+ITEST_CHILD(blocker, { struct mrt_op op; })
+{
+	MRT_BEGIN(self);
+	MRT_AWAIT(self, mrt_blocking(&f->op, call_blocks, NULL));
+	MRT_RETURN(self, 0);
+}
+
+static struct mrt_task *blocker;
+
+static void fill_global(struct mrt_runtime *rt)
+{
+	unsigned i;
+
+	if (blocker) {
+		atomic_store(&note, 1);
+		(void)itest_join(blocker);
+		return;
+	}
+	for (i = 0; i < SLEEPERS; i++)
+		mrt_detach(itest_spawn(rt, sleeper_poll, NULL, sizeof(struct sleeper)));
+	blocker = itest_spawn(rt, blocker_poll, NULL, sizeof(struct blocker));
+}
+
+START_TEST(the_whole_runtime_is_in_mrt_global)
+{
+	struct subject_opts so = { .kind = ITEST_TWO, .caps = CAPS_ALL, .work = fill_global };
+	struct subject s = subject_start(&so);
+	struct observe o;
+
+	ck_assert_int_eq(observe_open(s.pid, &o), 0);
+	ITEST_WAIT(__atomic_load_n(&o.global->timers, __ATOMIC_RELAXED) == SLEEPERS, 5000);
+	ITEST_WAIT(__atomic_load_n(&o.global->blocking_threads, __ATOMIC_RELAXED) == 1, 5000);
+	ITEST_WAIT(__atomic_load_n(&o.global->blocking_queued, __ATOMIC_RELAXED) == 0, 5000);
+	ITEST_WAIT(__atomic_load_n(&o.global->tasks_alive, __ATOMIC_RELAXED) == SLEEPERS + 1, 5000);
+	ck_assert_uint_eq(o.global->spawns_outside, SLEEPERS + 1);
+	ck_assert_uint_ge(o.global->remote_wakes, 1);
+	ck_assert_uint_eq(o.global->inject_depth, 0);
+	ck_assert_uint_eq(o.global->blocking_idle, 0);
+	subject_do(&s, SUBJECT_WORK);
+	ITEST_WAIT(__atomic_load_n(&o.global->blocking_idle, __ATOMIC_RELAXED) == 1, 5000);
+	ITEST_WAIT(__atomic_load_n(&o.global->tasks_alive, __ATOMIC_RELAXED) == SLEEPERS, 5000);
+	observe_close(&o);
+	subject_end(&s);
+}
+END_TEST
+
+/* ---- pins ---- */
+
+__attribute__((format(printf, 1, 2)))
+static bool exists(const char *format, ...)
+{
+	char path[128];
+	struct stat st;
+	va_list ap;
+
+	va_start(ap, format);
+	vsnprintf(path, sizeof(path), format, ap);
+	va_end(ap);
+	return stat(path, &st) == 0;
+}
+
+/* A bpffs of our own, in a mount namespace of our own. */
+static bool own_bpffs(void)
+{
+	return has_bpf && fixture_privileged() == 0 &&
+	       mount("bpf", "/sys/fs/bpf", "bpf", 0, "mode=0700") == 0;
+}
+
+static const char *const map_names[] = { "mrt_workers", "mrt_hists", "mrt_global", "mrt_ctl" };
+
+static void check_pinned(int pid, bool pinned)
+{
+	unsigned i;
+
+	for (i = 0; i < 4; i++)
+		ck_assert_msg(exists(PINS "/%d/%s", pid, map_names[i]) == pinned, "%d %s", pid, map_names[i]);
+	ck_assert(exists(PINS "/%d", pid) == pinned);
+}
+
+START_TEST(pins_are_made_on_request_and_go_with_the_runtime)
+{
+	struct subject_opts so = { .kind = ITEST_TWO, .caps = CAPS_ALL, .work = known_polls };
+	struct subject s;
+
+	if (!own_bpffs()) {
+		printf("skipped: no maps, or no bpffs of our own\n");
+		return;
+	}
+	s = subject_start(&so);
+	check_pinned(s.pid, false);
+	subject_end(&s);
+	so.flags = MRT_RUNTIME_STATS_PIN;
+	s = subject_start(&so);
+	check_pinned(s.pid, true);
+	subject_end(&s);
+	check_pinned(s.pid, false);
+}
+END_TEST
+
+START_TEST(pins_of_the_dead_are_removed_and_those_of_the_living_stay)
+{
+	struct subject_opts so = { .kind = ITEST_CURRENT, .caps = CAPS_ALL, .flags = MRT_RUNTIME_STATS_PIN };
+	struct subject dead, reused, alive, next;
+	struct observe o;
+	char from[64], to[64];
+
+	if (!own_bpffs()) {
+		printf("skipped: no maps, or no bpffs of our own\n");
+		return;
+	}
+	alive = subject_start(&so);
+	dead = subject_start(&so);
+	reused = subject_start(&so);
+	/* the number of a process that lives (this one), with the start time of another */
+	ck_assert_int_eq(observe_open(reused.pid, &o), 0);
+	((struct mrt_global_stats *)o.mem[2])->pid = (uint32_t)getpid();
+	observe_close(&o);
+	subject_kill(&dead);
+	subject_kill(&reused);
+	check_pinned(dead.pid, true);
+	snprintf(from, sizeof(from), PINS "/%d", (int)reused.pid);
+	snprintf(to, sizeof(to), PINS "/%d", (int)getpid());
+	ck_assert_int_eq(rename(from, to), 0);
+	ck_assert_int_eq(mkdir(PINS "/of-somebody-else", 0700), 0);
+	ck_assert_int_eq(mkdir(PINS "/1", 0700), 0);
+
+	next = subject_start(&so);
+	check_pinned(dead.pid, false);
+	check_pinned(getpid(), false);
+	check_pinned(alive.pid, true);
+	check_pinned(next.pid, true);
+	ck_assert(exists(PINS "/of-somebody-else"));
+	ck_assert(exists(PINS "/1")); /* nothing in it says whose it is */
+	subject_end(&next);
+	subject_end(&alive);
+}
+END_TEST
+
+START_TEST(several_runtimes_of_a_process_have_folders_of_their_own)
+{
+	struct mrt_runtime_opts opts = itest_opts(ITEST_CURRENT);
+	struct mrt_runtime *first, *second;
+
+	if (!own_bpffs()) {
+		printf("skipped: no maps, or no bpffs of our own\n");
+		return;
+	}
+	opts.flags |= MRT_RUNTIME_STATS_PIN;
+	first = itest_create(&opts);
+	second = itest_create(&opts);
+	check_pinned(getpid(), true);
+	ck_assert(exists(PINS "/%d-2/mrt_ctl", getpid()));
+	mrt_runtime_destroy(first);
+	check_pinned(getpid(), false);
+	ck_assert(exists(PINS "/%d-2/mrt_ctl", getpid()));
+	mrt_runtime_destroy(second);
+	ck_assert(!exists(PINS "/%d-2", getpid()));
+}
+END_TEST
+
+START_TEST(pins_that_cannot_be_made_are_said_and_harm_nothing)
+{
+	struct mrt_runtime_opts opts = itest_opts(ITEST_TWO);
+	struct mrt_runtime *rt;
+
+	opts.flags |= MRT_RUNTIME_STATS_PIN | MRT_RUNTIME_STATS_MEMFD;
+	rt = itest_create(&opts);
+	ck_assert(itest_log_has("not pinned"));
+	known_polls(rt);
+	mrt_runtime_destroy(rt);
+}
+END_TEST
+
+START_TEST(no_descriptor_is_left_behind)
+{
+	static const uint32_t flags[] = { 0, MRT_RUNTIME_STATS_MEMFD, MRT_RUNTIME_STATS_HEAP };
+	struct mrt_runtime_opts opts = itest_opts(ITEST_TWO);
+	unsigned before = itest_fds_nr(), i;
+
+	for (i = 0; i < 3 * 4; i++) {
+		opts.flags = flags[i % 3];
+		mrt_runtime_destroy(itest_create(&opts));
+	}
+	ck_assert_uint_eq(itest_fds_nr(), before);
+}
+END_TEST
+
+static Suite *observe_suite(void)
+{
+	Suite *suite = suite_create("observe");
+	TCase *tc = tcase_create("observe");
+
+	tcase_set_timeout(tc, ITEST_LIMIT_S);
+	tcase_add_loop_test(tc, what_is_allowed_decides_where_the_statistics_are, 0, CAPABILITY_CASES_NR);
+	tcase_add_test(tc, an_option_keeps_away_from_bpf);
+	tcase_add_loop_test(tc, every_flavour_counts_in_the_map, 0, ITEST_KINDS_NR);
+	tcase_add_test(tc, bpftool_prints_typed_values);
+	tcase_add_loop_test(tc, a_process_that_hangs_shows_where, 0, 2);
+	tcase_add_test(tc, full_timing_tells_when_a_poll_began);
+	tcase_add_loop_test(tc, poll_timing_is_switched_from_outside, 0, 4);
+	tcase_add_test(tc, a_busy_worker_notices_within_a_ring_turn);
+	tcase_add_test(tc, ops_are_counted_by_opcode_and_timed_by_sample);
+	tcase_add_test(tc, an_op_that_waits_for_a_peer_is_told_apart_and_integrated);
+	tcase_add_test(tc, the_integral_gives_the_mean_length_of_the_queue);
+	tcase_add_test(tc, the_whole_runtime_is_in_mrt_global);
+	tcase_add_test(tc, no_descriptor_is_left_behind);
+	suite_add_tcase(suite, tc);
+
+	tc = tcase_create("pins");
+	tcase_set_timeout(tc, ITEST_LIMIT_S);
+	tcase_add_test(tc, pins_are_made_on_request_and_go_with_the_runtime);
+	tcase_add_test(tc, pins_of_the_dead_are_removed_and_those_of_the_living_stay);
+	tcase_add_test(tc, several_runtimes_of_a_process_have_folders_of_their_own);
+	tcase_add_test(tc, pins_that_cannot_be_made_are_said_and_harm_nothing);
+	suite_add_tcase(suite, tc);
+	return suite;
+}
+
+int main(void)
+{
+	itest_need_io_uring();
+	has_bpf = try_bpf();
+	has_bpftool = system("bpftool version >/dev/null 2>&1") == 0;
+	return itest_main(observe_suite());
+}
