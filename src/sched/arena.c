@@ -10,8 +10,8 @@
  * Three locks, taken in this order, each released as soon as it is not needed:
  *
  *	growth  one thread makes a region at a time; held while its memory is touched, which may take long
- *	table   the donor's table and the list of regions; a ring that wants to learn of regions only tries it, and takes
- *	        the plain opcodes this once
+ *	table   the donor's table and the list of regions; while memory is registered, rings that would learn of regions do
+ *	        not wait, but take the plain opcodes this once
  *	lock    extents and the blocks that wait: a few dozen instructions
  *
  * Rejected: counting ops per block with atomic additions (two of them for each op, on lines that workers share).

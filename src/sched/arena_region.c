@@ -377,6 +377,8 @@ static uint64_t publish_region(struct mrt__arena *a, const struct mrt__region *n
 	uint32_t index = atomic_load_explicit(&a->regions_nr, memory_order_relaxed);
 	struct mrt__region *r = &a->regions[index];
 
+	/* relaxed, here and below: a hint */
+	atomic_store_explicit(&a->registering, true, memory_order_relaxed);
 	pthread_mutex_lock(&a->table);
 	r->off = new->off;
 	r->bytes = new->bytes;
@@ -389,6 +391,7 @@ static uint64_t publish_region(struct mrt__arena *a, const struct mrt__region *n
 	/* [ARENA.regions.pub] the region, and what is in the donor; pairs with [ARENA.regions.obs] */
 	atomic_store_explicit(&a->regions_nr, index + 1, memory_order_release);
 	pthread_mutex_unlock(&a->table);
+	atomic_store_explicit(&a->registering, false, memory_order_relaxed);
 	if (limited && fixed < r->bytes)
 		say_memlock(a, r->bytes, fixed);
 	return fixed;
@@ -491,9 +494,10 @@ void mrt__arena_sync(struct mrt__arena_view *v, struct mrt__ring *ring)
 	/* relaxed: published with the regions */
 	switch (atomic_load_explicit(&a->how, memory_order_relaxed)) {
 	case MRT_ARENA_CLONED:
-		/* no wait: somebody may be registering a gigabyte, and there are the plain opcodes */
-		if (pthread_mutex_trylock(&a->table))
+		/* no wait for somebody who may be registering a gigabyte; for another ring that clones, yes. relaxed: a hint */
+		if (atomic_load_explicit(&a->registering, memory_order_relaxed))
 			return;
+		pthread_mutex_lock(&a->table);
 		/* relaxed: written under table */
 		regions_nr = atomic_load_explicit(&a->regions_nr, memory_order_relaxed);
 		sync_clone(v, ring, regions_nr);

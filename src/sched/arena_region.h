@@ -91,6 +91,7 @@ struct mrt__arena {
 	atomic_uint how;                        /* enum mrt_arena_how */
 	atomic_uint reasons;                    /* bits: 1 << enum mrt__arena_reason */
 	atomic_int refusal;                     /* MRT__REASON_REFUSED: the error */
+	atomic_bool registering;                /* table is held, or will be, for long */
 
 	/* ---- under lock ---- */
 	mrt__cache_aligned struct mrt__lock lock;

@@ -1,0 +1,590 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * I/O on arena memory through the public API. That the fixed opcodes are really used is shown by taking the write
+ * permission from the pages: the kernel writes pinned pages all the same, a plain read fails with -EFAULT.
+ *
+ * Proven here: blocks are fixed on whichever worker a task runs, also when it is moved between ops and while the arena
+ * grows; ops on freed memory are refused; memory that is freed with ops in flight is nobody else's until they have ended,
+ * on pipes and on a device that is slow; children do without; an ordinary user with Debian's limit can do it all.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <grp.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "fixture.h"
+#include "itest.h"
+
+#define BLOCK 65536
+#define MIB ((size_t)1 << 20)
+
+static int file = -1;
+static unsigned char pattern[BLOCK];
+
+static void setup(void)
+{
+	fixture_pattern(pattern, sizeof(pattern), 7, 0);
+	file = open("/tmp", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+	ck_assert_int_ge(file, 0);
+	ck_assert_int_eq(pwrite(file, pattern, sizeof(pattern), 0), sizeof(pattern));
+}
+
+static void *take(struct mrt_runtime *rt, size_t bytes)
+{
+	void *p = NULL;
+	int err = mrt_alloc(rt, bytes, 0, &p);
+
+	ck_assert_msg(err == 0, "%zu bytes: %s", bytes, strerror(-err));
+	return p;
+}
+
+/* From now on a plain read into it fails. Not for AddressSanitizer, which has no part in it. */
+static void protect(void *p, size_t bytes, bool on)
+{
+	ck_assert_int_eq(mprotect(p, bytes, on ? PROT_READ : PROT_READ | PROT_WRITE), 0);
+}
+
+static struct mrt_arena_report report(struct mrt_runtime *rt)
+{
+	struct mrt_arena_report r;
+
+	ck_assert_int_eq(mrt_arena_report(rt, &r), 0);
+	return r;
+}
+
+/* Can this kernel do it at all for us? Otherwise the tests still show that everything works, by plain opcodes. */
+static bool registers;
+
+/* Outside of any test. @return false: no runtime could be made */
+static bool find_out(void)
+{
+	struct mrt_runtime_opts opts = itest_opts(ITEST_CURRENT);
+	struct mrt_arena_report r = { 0 };
+	struct mrt_runtime *rt;
+
+	opts.arena_bytes = 2 * MIB;
+	if (mrt_runtime_create(&opts, &rt))
+		return false;
+	(void)mrt_arena_report(rt, &r); /* zeros: not registered */
+	registers = r.how != MRT_ARENA_UNREGISTERED;
+	if (!registers)
+		printf("memory is not registered here: %s\n", r.text);
+	mrt_runtime_destroy(rt);
+	return true;
+}
+
+/* ---- reads and writes ---- */
+
+ITEST_TASK(reads_and_writes_use_the_fixed_opcodes_by_themselves, {
+	struct mrt_op op;
+	char *block;
+	int i;
+})
+{
+	MRT_BEGIN(self);
+	f->block = take(NULL, BLOCK);
+	protect(f->block, BLOCK, registers);
+	MRT_AWAIT(self, mrt_read(&f->op, file, f->block, BLOCK, 0));
+	ck_assert_int_eq(f->op.res, BLOCK);
+	ck_assert_int_eq(memcmp(f->block, pattern, BLOCK), 0);
+	/* any part of it */
+	MRT_AWAIT(self, mrt_read(&f->op, file, f->block + 5001, 7000, 1));
+	ck_assert_int_eq(f->op.res, 7000);
+	ck_assert_int_eq(memcmp(f->block + 5001, pattern + 1, 7000), 0);
+	protect(f->block, BLOCK, false);
+	MRT_AWAIT(self, mrt_read_exact(&f->op, file, f->block, BLOCK, 4096));
+	ck_assert_int_eq(f->op.res, BLOCK - 4096);
+	ck_assert_int_eq(f->op.why, 0);
+	for (f->i = 0; f->i < 100; f->i++) {
+		MRT_AWAIT(self, mrt_write_all(&f->op, file, f->block + f->i, 4096, 4096 + f->i));
+		ck_assert_int_eq(f->op.res, 4096);
+	}
+	MRT_AWAIT(self, mrt_read_exact(&f->op, file, f->block + 4096, 4000, 4096));
+	ck_assert_int_eq(memcmp(f->block + 4096, pattern + 4096, 4000), 0);
+	mrt_free(NULL, f->block);
+	MRT_RETURN(self, 0);
+}
+
+ITEST_TASK(vectors_and_sockets_take_arena_memory, {
+	struct mrt_op op, op2;
+	struct iovec iov[3];
+	char *block;
+	char here[100];
+	int fds[2];
+})
+{
+	MRT_BEGIN(self);
+	f->block = take(NULL, BLOCK);
+	f->iov[0] = (struct iovec){ f->block, 1000 };
+	f->iov[1] = (struct iovec){ f->block + 20000, 3000 };
+	MRT_AWAIT(self, mrt_readv(&f->op, file, f->iov, 2, 10));
+	ck_assert_int_eq(f->op.res, 4000);
+	ck_assert_int_eq(memcmp(f->block, pattern + 10, 1000), 0);
+	ck_assert_int_eq(memcmp(f->block + 20000, pattern + 1010, 3000), 0);
+	/* not all of it in the arena */
+	f->iov[2] = (struct iovec){ f->here, 100 };
+	MRT_AWAIT(self, mrt_readv(&f->op, file, f->iov, 3, 10));
+	ck_assert_int_eq(f->op.res, 4100);
+	ck_assert_int_eq(memcmp(f->here, pattern + 4010, 100), 0);
+	itest_socketpair(f->fds);
+	MRT_AWAIT(self, mrt_send_all(&f->op, f->fds[0], f->block, 1000));
+	ck_assert_int_eq(f->op.res, 1000);
+	MRT_AWAIT(self, mrt_recv_exact(&f->op, f->fds[1], f->block + 30000, 1000));
+	ck_assert_int_eq(f->op.res, 1000);
+	ck_assert_int_eq(memcmp(f->block + 30000, pattern + 10, 1000), 0);
+	MRT_AWAIT(self, mrt_close(&f->op, f->fds[0]));
+	MRT_AWAIT(self, mrt_close(&f->op, f->fds[1]));
+	mrt_free(NULL, f->block);
+	ck_assert_uint_eq(report(NULL).waiting_bytes, 0);
+	MRT_RETURN(self, 0);
+}
+
+ITEST_TASK(an_op_on_memory_that_is_not_a_live_block_is_refused, {
+	struct mrt_op op;
+	struct iovec iov[2];
+	char *block, *other;
+})
+{
+	MRT_BEGIN(self);
+	f->block = take(NULL, BLOCK);
+	f->other = take(NULL, 4096);
+	MRT_AWAIT(self, mrt_read(&f->op, file, f->block + BLOCK - 10, 4096, 0));
+	ck_assert_int_eq(f->op.res, -EFAULT);
+	f->iov[0] = (struct iovec){ f->other, 4096 };
+	f->iov[1] = (struct iovec){ f->block, BLOCK + 1 };
+	MRT_AWAIT(self, mrt_readv(&f->op, file, f->iov, 2, 0));
+	ck_assert_int_eq(f->op.res, -EFAULT);
+	mrt_free(NULL, f->block);
+	MRT_AWAIT(self, mrt_read(&f->op, file, f->block, 4096, 0));
+	ck_assert_int_eq(f->op.res, -EFAULT);
+	MRT_AWAIT(self, mrt_write(&f->op, file, f->block, 4096, 0));
+	ck_assert_int_eq(f->op.res, -EFAULT);
+	ck_assert(itest_log_has("refused"));
+	MRT_AWAIT(self, mrt_read(&f->op, file, f->other, 4096, 0));
+	ck_assert_int_eq(f->op.res, 4096);
+	/* nothing that was refused is still counted */
+	mrt_free(NULL, f->other);
+	ck_assert_uint_eq(report(NULL).waiting_bytes, 0);
+	MRT_RETURN(self, 0);
+}
+
+/* ---- freed in flight ---- */
+
+#define PIPE_READS 4
+
+static bool is_in(const char *p, const char *block, size_t bytes)
+{
+	return p >= block && p < block + bytes;
+}
+
+static bool is_filled(const char *p, size_t bytes, char fill)
+{
+	return p[0] == fill && memcmp(p, p + 1, bytes - 1) == 0;
+}
+
+ITEST_CHILD(pipe_reader, {
+	struct mrt_op ops[PIPE_READS];
+	int fds[2], i;
+	char *blocks[PIPE_READS], *others[512];
+	int others_nr;
+	void *p;
+})
+{
+	MRT_BEGIN(self);
+	ck_assert_int_eq(pipe2(f->fds, O_CLOEXEC), 0);
+	for (f->i = 0; f->i < PIPE_READS; f->i++) {
+		f->blocks[f->i] = take(NULL, 8192);
+		memset(f->blocks[f->i], 'b', 8192);
+		(void)mrt_read(&f->ops[f->i], f->fds[0], f->blocks[f->i], 4096, MRT_OFF_CURRENT); /* awaited below */
+	}
+	mrt_flush();
+	for (f->i = 0; f->i < PIPE_READS; f->i++)
+		mrt_free(NULL, f->blocks[f->i]);
+	ck_assert(itest_log_has("1 ops in flight"));
+	ck_assert_uint_eq(report(NULL).waiting_bytes, PIPE_READS * 8192);
+	/* all the memory that there is */
+	while (f->others_nr < 512 && mrt_alloc(NULL, 4096, 0, &f->p) == 0) {
+		memset(f->p, 'o', 4096);
+		f->others[f->others_nr++] = f->p;
+	}
+	ck_assert_int_eq(f->others_nr, 512 - PIPE_READS * 2);
+	for (f->i = 0; f->i < f->others_nr * PIPE_READS; f->i++)
+		ck_assert(!is_in(f->others[f->i / PIPE_READS], f->blocks[f->i % PIPE_READS], 8192));
+	for (f->i = 0; f->i < PIPE_READS; f->i++)
+		ck_assert_int_eq(write(f->fds[1], pattern, 4096), 4096);
+	for (f->i = 0; f->i < PIPE_READS; f->i++) {
+		MRT_AWAIT(self, &f->ops[f->i]);
+		ck_assert_int_eq(f->ops[f->i].res, 4096);
+	}
+	for (f->i = 0; f->i < f->others_nr; f->i++)
+		ck_assert(is_filled(f->others[f->i], 4096, 'o'));
+	/* now they come back */
+	for (f->i = 0; f->i < PIPE_READS * 2; f->i++)
+		ck_assert_int_eq(mrt_alloc(NULL, 4096, 0, &f->p), 0);
+	ck_assert_int_eq(mrt_alloc(NULL, 4096, 0, &f->p), -ENOMEM);
+	ck_assert_uint_eq(report(NULL).waiting_bytes, 0);
+	close(f->fds[0]);
+	close(f->fds[1]);
+	MRT_RETURN(self, 0);
+}
+
+START_TEST(memory_that_a_pipe_will_be_read_into_is_nobody_elses)
+{
+	struct mrt_runtime_opts opts = itest_opts(_i);
+	struct mrt_runtime *rt;
+	struct pipe_reader f = { .i = 0 };
+
+	opts.arena_bytes = opts.arena_bytes_max = 2 * MIB;
+	rt = itest_create(&opts);
+	ck_assert_int_eq(itest_run(rt, pipe_reader_poll, &f, sizeof(f)), 0);
+	mrt_runtime_destroy(rt);
+}
+END_TEST
+
+/* A task that is aborted, and frees what it was reading into before the read has ended. */
+ITEST_CHILD(aborted_reader, {
+	struct mrt_op op;
+	char *block;
+	int fd;
+})
+{
+	MRT_BEGIN(self);
+	f->block = take(NULL, 4096);
+	(void)mrt_read(&f->op, f->fd, f->block, 4096, MRT_OFF_CURRENT); /* cancelled when the task returns */
+	mrt_flush();
+	mrt_free(NULL, f->block);
+	MRT_RETURN(self, 0);
+}
+
+START_TEST(a_task_that_returns_with_its_read_in_flight_leaves_nothing_behind)
+{
+	struct mrt_runtime *rt = itest_runtime(_i);
+	struct aborted_reader f = { .fd = -1 };
+	int fds[2];
+
+	ck_assert_int_eq(pipe2(fds, O_CLOEXEC), 0);
+	f.fd = fds[0];
+	ck_assert_int_eq(itest_run(rt, aborted_reader_poll, &f, sizeof(f)), 0);
+	mrt_free(rt, take(rt, 4096));
+	ck_assert_uint_eq(report(rt).waiting_bytes, 0);
+	ck_assert_uint_eq(report(rt).allocated_bytes, 0);
+	mrt_runtime_destroy(rt);
+	close(fds[0]);
+	close(fds[1]);
+}
+END_TEST
+
+/* ---- a device ---- */
+
+#define DEVICE_BYTES (4 * MIB)
+#define DEVICE_READS 16
+
+static char dir[FIXTURE_PATH];
+static struct fixture_loop loop;
+static struct fixture_throttle throttle;
+static atomic_bool freed;
+
+ITEST_CHILD(device_reader, {
+	struct mrt_op ops[DEVICE_READS];
+	char *blocks[DEVICE_READS];
+	int fd, i;
+})
+{
+	MRT_BEGIN(self);
+	for (f->i = 0; f->i < DEVICE_READS; f->i++) {
+		f->blocks[f->i] = take(NULL, BLOCK);
+		(void)mrt_read(&f->ops[f->i], f->fd, f->blocks[f->i], BLOCK, f->i * BLOCK); /* awaited below */
+	}
+	mrt_flush();
+	for (f->i = 0; f->i < DEVICE_READS; f->i++)
+		mrt_free(NULL, f->blocks[f->i]);
+	atomic_store(&freed, true);
+	for (f->i = 0; f->i < DEVICE_READS; f->i++) {
+		MRT_AWAIT(self, &f->ops[f->i]);
+		ck_assert_int_eq(f->ops[f->i].res, BLOCK);
+	}
+	MRT_RETURN(self, 0);
+}
+
+START_TEST(memory_that_a_slow_device_writes_is_nobody_elses)
+{
+	struct mrt_runtime_opts opts;
+	struct mrt_runtime *rt;
+	struct device_reader f = { .i = 0 };
+	struct mrt_task *task;
+	char *others[512];
+	unsigned nr = 0, i;
+	void *p;
+
+	ck_assert_int_eq(fixture_throttle_enter(&throttle), 0);
+	ck_assert_int_eq(fixture_throttle_set(&throttle, 20), 0);
+	opts = itest_opts(_i == 0 ? ITEST_TWO : ITEST_FLOAT);
+	opts.arena_bytes = opts.arena_bytes_max = 4 * MIB;
+	rt = itest_create(&opts);
+	f.fd = open(loop.path, O_RDONLY | O_DIRECT | O_CLOEXEC);
+	ck_assert_int_ge(f.fd, 0);
+	task = itest_spawn(rt, device_reader_poll, &f, sizeof(f));
+	ITEST_WAIT(atomic_load(&freed), 10000);
+	ck_assert_uint_gt(report(rt).waiting_bytes, 0);
+	while (nr < 512 && mrt_alloc(rt, 8192, 0, &p) == 0) {
+		memset(p, 'o', 8192);
+		others[nr++] = p;
+	}
+	ck_assert(itest_log_has("ops in flight"));
+	ck_assert_int_eq(fixture_throttle_set(&throttle, 0), 0);
+	ck_assert_int_eq(itest_join(task), 0);
+	for (i = 0; i < nr; i++)
+		ck_assert(is_filled(others[i], 8192, 'o'));
+	for (i = 0; i < nr; i++)
+		mrt_free(rt, others[i]);
+	mrt_free(rt, take(rt, 4096));
+	mrt_free(rt, take(rt, 4096));
+	mrt_free(rt, take(rt, 4096));
+	ck_assert_uint_eq(report(rt).allocated_bytes, 0);
+	mrt_runtime_destroy(rt);
+	close(f.fd);
+}
+END_TEST
+
+/* ---- workers ---- */
+
+#define MOVERS 24
+#define MOVES(i) (10 + 6 * (i)) /* who has done his looks for the work of others */
+
+static atomic_int moved, growing;
+
+/* Reads into its own block, now on one worker and then on another. */
+ITEST_CHILD(mover, {
+	struct mrt_op op;
+	char *block;
+	int i, moves;
+	pid_t tid;
+	bool grew;
+})
+{
+	MRT_BEGIN(self);
+	f->block = take(NULL, BLOCK);
+	protect(f->block, BLOCK, registers);
+	for (f->i = 0; f->i < f->moves || atomic_load(&growing); f->i++) {
+		pid_t tid = (pid_t)syscall(SYS_gettid);
+
+		if (f->tid && tid != f->tid)
+			atomic_fetch_add(&moved, 1);
+		f->tid = tid;
+		f->grew = atomic_load(&growing);
+		MRT_AWAIT(self, mrt_read(&f->op, file, f->block + f->i % 16 * 4096, 4096, f->i % 16 * 4096));
+		/* while somebody registers, a ring that does not know of the block yet takes the plain opcode */
+		if (f->op.res != -EFAULT || !f->grew) {
+			ck_assert_int_eq(f->op.res, 4096);
+			ck_assert_int_eq(memcmp(f->block + f->i % 16 * 4096, pattern + f->i % 16 * 4096, 4096), 0);
+		}
+		itest_spin(20000);
+		MRT_AWAIT(self, mrt_yield(&f->op));
+	}
+	protect(f->block, BLOCK, false);
+	mrt_free(NULL, f->block);
+	MRT_RETURN(self, 0);
+}
+
+static void run_movers(struct mrt_runtime *rt, void (*meanwhile)(struct mrt_runtime *))
+{
+	struct mrt_task *tasks[MOVERS];
+	struct mover f = { .i = 0 };
+	unsigned i;
+
+	for (i = 0; i < MOVERS; i++) {
+		f.moves = MOVES((int)i);
+		tasks[i] = itest_spawn(rt, mover_poll, &f, sizeof(f));
+	}
+	if (meanwhile)
+		meanwhile(rt);
+	for (i = 0; i < MOVERS; i++)
+		ck_assert_int_eq(itest_join(tasks[i]), 0);
+}
+
+START_TEST(a_block_is_fixed_on_every_worker_that_a_task_is_moved_to)
+{
+	struct mrt_runtime_opts opts = itest_opts(_i);
+	struct mrt_runtime *rt;
+
+	opts.arena_bytes = 8 * MIB; /* nothing is registered while they run */
+	rt = itest_create(&opts);
+	run_movers(rt, NULL);
+	ck_assert_int_gt(atomic_load(&moved), 0);
+	ck_assert_uint_gt(itest_stats(rt).steals, 0);
+	ck_assert_uint_eq(report(rt).allocated_bytes, 0);
+	mrt_runtime_destroy(rt);
+}
+END_TEST
+
+static void grow(struct mrt_runtime *rt)
+{
+	unsigned i;
+
+	for (i = 0; i < 6; i++) {
+		char *p = take(rt, 4 * MIB << i);
+
+		p[0] = p[(4 * MIB << i) - 1] = 1;
+	}
+	atomic_store(&growing, 0);
+}
+
+START_TEST(the_arena_grows_under_reads)
+{
+	struct mrt_runtime *rt = itest_runtime(_i);
+
+	atomic_store(&growing, 1);
+	run_movers(rt, grow);
+	ck_assert_uint_ge(report(rt).mapped_bytes, 252 * MIB);
+	if (registers)
+		ck_assert_uint_eq(report(rt).registered_bytes, report(rt).mapped_bytes);
+	mrt_runtime_destroy(rt);
+}
+END_TEST
+
+/* ---- the process ---- */
+
+ITEST_CHILD(one_read, {
+	struct mrt_op op;
+	char *block;
+})
+{
+	MRT_BEGIN(self);
+	MRT_AWAIT(self, mrt_read(&f->op, file, f->block, BLOCK, 0));
+	MRT_RETURN(self, f->op.res == BLOCK && memcmp(f->block, pattern, BLOCK) == 0 ? 0 : -1);
+}
+
+static int use_in_a_child(void *ctx)
+{
+	struct mrt_runtime *rt = ctx;
+	struct mrt_arena_report r;
+	void *p;
+
+	mrt_free(rt, &p);
+	return mrt_alloc(rt, 1, 0, &p) == -ECHILD && mrt_arena_report(rt, &r) == -ECHILD ? 0 : 1;
+}
+
+START_TEST(a_child_is_told_and_its_parent_goes_on)
+{
+	struct mrt_runtime *rt = itest_runtime(_i);
+	struct one_read f = { .block = take(rt, BLOCK) };
+
+	ck_assert_int_eq(itest_run(rt, one_read_poll, &f, sizeof(f)), 0);
+	itest_child_ok(use_in_a_child, rt);
+	ck_assert_int_eq(itest_run(rt, one_read_poll, &f, sizeof(f)), 0);
+	f.block = take(rt, 4 * MIB);
+	ck_assert_int_eq(itest_run(rt, one_read_poll, &f, sizeof(f)), 0);
+	mrt_runtime_destroy(rt);
+}
+END_TEST
+
+static int run_as_ordinary(void *ctx)
+{
+	struct rlimit limit = { .rlim_cur = 8 * MIB, .rlim_max = 8 * MIB };
+	uid_t uid = 300000 + (uid_t)getpid() % 100000;
+	int kind = *(int *)ctx, turn, i;
+
+	setup();
+	if (setrlimit(RLIMIT_MEMLOCK, &limit))
+		return 1;
+	if (geteuid() == 0 && (setgroups(0, NULL) || setgid((gid_t)uid) || setuid(uid)))
+		return 2;
+	for (turn = 0; turn < 3; turn++) {
+		struct mrt_runtime *rt = itest_runtime(kind);
+
+		for (i = 0; i < 20; i++) {
+			struct one_read f = { .block = take(rt, MIB) };
+
+			if (itest_run(rt, one_read_poll, &f, sizeof(f)))
+				return 3;
+		}
+		fprintf(stderr, "%s\n", report(rt).text);
+		if (report(rt).registered_bytes > 6 * MIB || (registers && report(rt).registered_bytes < MIB))
+			return 4;
+		if (!itest_log_has("RLIMIT_MEMLOCK is 8 MiB"))
+			return 5;
+		mrt_runtime_destroy(rt);
+	}
+	return 0;
+}
+
+START_TEST(an_ordinary_user_with_debians_limit_can_use_more_than_it)
+{
+	int kind = _i;
+
+	itest_child_ok(run_as_ordinary, &kind);
+}
+END_TEST
+
+START_TEST(the_options_are_kept)
+{
+	struct mrt_runtime_opts opts = itest_opts(ITEST_TWO);
+	struct mrt_runtime *rt;
+	void *p;
+
+	opts.arena_bytes = 6 * MIB;
+	opts.arena_bytes_max = 8 * MIB;
+	rt = itest_create(&opts);
+	ck_assert_uint_eq(report(rt).mapped_bytes, 6 * MIB);
+	ck_assert_uint_eq(report(rt).limit_bytes, 8 * MIB);
+	if (registers)
+		ck_assert_uint_eq(report(rt).registered_bytes, 6 * MIB);
+	ck_assert_int_eq(mrt_alloc(rt, 7 * MIB, 0, &p), -ENOMEM);
+	ck_assert(itest_log_has("arena_bytes_max"));
+	(void)take(rt, 6 * MIB);
+	(void)take(rt, 2 * MIB);
+	ck_assert_int_eq(mrt_alloc(rt, 1, 0, &p), -ENOMEM);
+	mrt_runtime_destroy(rt);
+}
+END_TEST
+
+static void add_device_tests(TCase *tc)
+{
+	int err = fixture_tmpfs(16 * MIB, dir);
+
+	if (!err)
+		err = fixture_loop(dir, DEVICE_BYTES, true, &loop);
+	if (!err)
+		err = fixture_throttle(loop.major, loop.minor, &throttle);
+	if (err)
+		printf("skipped: a slow device: %s\n", strerror(-err));
+	else
+		tcase_add_loop_test(tc, memory_that_a_slow_device_writes_is_nobody_elses, 0, 2);
+}
+
+int main(void)
+{
+	Suite *suite = suite_create("arena_io");
+	TCase *tc = tcase_create("arena_io");
+
+	itest_need_io_uring();
+	if (!find_out()) {
+		printf("no runtime with an arena could be made\n");
+		return EXIT_FAILURE;
+	}
+	tcase_set_timeout(tc, ITEST_LIMIT_S);
+	tcase_add_checked_fixture(tc, setup, NULL);
+	tcase_add_loop_test(tc, reads_and_writes_use_the_fixed_opcodes_by_themselves, 0, ITEST_KINDS_NR);
+	tcase_add_loop_test(tc, vectors_and_sockets_take_arena_memory, 0, ITEST_KINDS_NR);
+	tcase_add_loop_test(tc, an_op_on_memory_that_is_not_a_live_block_is_refused, 0, ITEST_FLAVOURS_NR);
+	tcase_add_loop_test(tc, memory_that_a_pipe_will_be_read_into_is_nobody_elses, 0, ITEST_KINDS_NR);
+	tcase_add_loop_test(tc, a_task_that_returns_with_its_read_in_flight_leaves_nothing_behind, 0, ITEST_KINDS_NR);
+	tcase_add_loop_test(tc, a_block_is_fixed_on_every_worker_that_a_task_is_moved_to, ITEST_TWO, ITEST_TWO + 1);
+	tcase_add_loop_test(tc, a_block_is_fixed_on_every_worker_that_a_task_is_moved_to, ITEST_FLOAT, ITEST_KINDS_NR);
+	tcase_add_loop_test(tc, the_arena_grows_under_reads, ITEST_TWO, ITEST_TWO + 1);
+	tcase_add_loop_test(tc, the_arena_grows_under_reads, ITEST_FLOAT, ITEST_FLOAT + 1);
+	tcase_add_loop_test(tc, a_child_is_told_and_its_parent_goes_on, 0, ITEST_FLAVOURS_NR);
+	tcase_add_loop_test(tc, an_ordinary_user_with_debians_limit_can_use_more_than_it, 0, ITEST_FLAVOURS_NR);
+	tcase_add_test(tc, the_options_are_kept);
+	add_device_tests(tc);
+	suite_add_tcase(suite, tc);
+	return itest_main(suite);
+}
