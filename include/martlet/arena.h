@@ -83,6 +83,12 @@ struct mrt_arena_report {
 	char text[512];                 /* the same in words, with each reason */
 };
 
+/* The function has the name of the structure, as stat() has: g++ -Wshadow minds. */
+#if defined(__cplusplus) && defined(__GNUC__)
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wshadow"
+#endif
+
 /**
  * Say what the arena got.
  *
@@ -92,6 +98,10 @@ struct mrt_arena_report {
  * @return 0, -EINVAL, -ECHILD
  */
 MRT_API int mrt_arena_report(struct mrt_runtime *rt, struct mrt_arena_report *ret_report);
+
+#if defined(__cplusplus) && defined(__GNUC__)
+#pragma GCC diagnostic pop
+#endif
 
 #ifdef __cplusplus
 }
