@@ -233,10 +233,10 @@ static int commit_huge(char *p, uint64_t bytes)
 	return -ENOMEM;
 }
 
-/* Make a part usable. @return 0, -ENOMEM, -EEXIST as above */
-static int commit(char *p, uint64_t bytes, bool *ret_huge)
+/* Make a part usable; with huge pages if that is wanted, and *ret_huge. @return 0, -ENOMEM, -EEXIST as above */
+static int commit(char *p, uint64_t bytes, bool want_huge, bool *ret_huge)
 {
-	int err = commit_huge(p, bytes);
+	int err = want_huge ? commit_huge(p, bytes) : -ENOMEM;
 
 	*ret_huge = err == 0;
 	if (err == -ENOMEM)
@@ -276,10 +276,8 @@ static int touch(char *p, uint64_t bytes)
 {
 	char *last = p + (bytes & ~(SLOT - 1));
 
-	if (bytes % SLOT != 0) {
+	if (bytes % SLOT != 0)
 		(void)madvise(last, SLOT, MADV_NOHUGEPAGE); /* without transparent huge pages all are small */
-		(void)madvise(last, SLOT, MADV_DONTNEED); /* of an earlier try; fails on no memory of ours */
-	}
 	return populate(p, bytes);
 }
 
@@ -333,9 +331,8 @@ static uint64_t fill_donor(struct mrt__arena *a, unsigned index, uint64_t bytes,
 		a->refused = true;
 		*ret_limited = true;
 		bytes = halve(bytes);
-		if (a->regions[index].huge && bytes % SLOT != 0)
-			break;
-		if (bytes % SLOT != 0 && touch(p, bytes))
+		/* less than one slot is left: with small pages */
+		if (bytes % SLOT != 0 && (replace(p, SLOT, PROT_READ | PROT_WRITE) || touch(p, bytes)))
 			break;
 	}
 	return 0;
@@ -551,14 +548,13 @@ static int grow_by(struct mrt__arena *a, uint64_t bytes, uint64_t need, uint64_t
 	bool limited;
 	int err;
 
-	err = commit(a->base + off, bytes, &piece.huge);
+	plan = plan_fixed(a, bytes, &limited);
+	/* a huge page cannot be registered in part, and where the limit is that small it is better spent elsewhere */
+	err = commit(a->base + off, bytes, plan % SLOT == 0, &piece.huge);
 	if (err == -EEXIST)
 		a->used_bytes += bytes;
 	if (err)
 		return err;
-	plan = plan_fixed(a, bytes, &limited);
-	if (piece.huge)
-		plan &= ~(SLOT - 1);
 	err = touch(a->base + off, plan);
 	if (err && piece.huge) { /* they were promised, but a cgroup may have a say in it */
 		piece.huge = false;

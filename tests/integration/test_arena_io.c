@@ -46,10 +46,19 @@ static void *take(struct mrt_runtime *rt, size_t bytes)
 	return p;
 }
 
-/* From now on a plain read into it fails. Not for AddressSanitizer, which has no part in it. */
-static void protect(void *p, size_t bytes, bool on)
+/* A block that may be protected: its pages may be huge. */
+static void *take_page(void)
 {
-	ck_assert_int_eq(mprotect(p, bytes, on ? PROT_READ : PROT_READ | PROT_WRITE), 0);
+	void *p = NULL;
+
+	ck_assert_int_eq(mrt_alloc(NULL, 2 * MIB, 2 * MIB, &p), 0);
+	return p;
+}
+
+/* From now on a plain read into it fails. */
+static void protect(void *p, bool on)
+{
+	ck_assert_int_eq(mprotect(p, 2 * MIB, on ? PROT_READ : PROT_READ | PROT_WRITE), 0);
 }
 
 static struct mrt_arena_report report(struct mrt_runtime *rt)
@@ -90,8 +99,8 @@ ITEST_TASK(reads_and_writes_use_the_fixed_opcodes_by_themselves, {
 })
 {
 	MRT_BEGIN(self);
-	f->block = take(NULL, BLOCK);
-	protect(f->block, BLOCK, registers);
+	f->block = take_page();
+	protect(f->block, registers);
 	MRT_AWAIT(self, mrt_read(&f->op, file, f->block, BLOCK, 0));
 	ck_assert_int_eq(f->op.res, BLOCK);
 	ck_assert_int_eq(memcmp(f->block, pattern, BLOCK), 0);
@@ -99,7 +108,7 @@ ITEST_TASK(reads_and_writes_use_the_fixed_opcodes_by_themselves, {
 	MRT_AWAIT(self, mrt_read(&f->op, file, f->block + 5001, 7000, 1));
 	ck_assert_int_eq(f->op.res, 7000);
 	ck_assert_int_eq(memcmp(f->block + 5001, pattern + 1, 7000), 0);
-	protect(f->block, BLOCK, false);
+	protect(f->block, false);
 	MRT_AWAIT(self, mrt_read_exact(&f->op, file, f->block, BLOCK, 4096));
 	ck_assert_int_eq(f->op.res, BLOCK - 4096);
 	ck_assert_int_eq(f->op.why, 0);
@@ -371,8 +380,8 @@ ITEST_CHILD(mover, {
 })
 {
 	MRT_BEGIN(self);
-	f->block = take(NULL, BLOCK);
-	protect(f->block, BLOCK, registers);
+	f->block = take_page();
+	protect(f->block, registers);
 	for (f->i = 0; f->i < f->moves || atomic_load(&growing); f->i++) {
 		pid_t tid = (pid_t)syscall(SYS_gettid);
 
@@ -389,7 +398,7 @@ ITEST_CHILD(mover, {
 		itest_spin(20000);
 		MRT_AWAIT(self, mrt_yield(&f->op));
 	}
-	protect(f->block, BLOCK, false);
+	protect(f->block, false);
 	mrt_free(NULL, f->block);
 	MRT_RETURN(self, 0);
 }
@@ -415,7 +424,7 @@ START_TEST(a_block_is_fixed_on_every_worker_that_a_task_is_moved_to)
 	struct mrt_runtime_opts opts = itest_opts(_i);
 	struct mrt_runtime *rt;
 
-	opts.arena_bytes = 8 * MIB; /* nothing is registered while they run */
+	opts.arena_bytes = 2 * MIB * (MOVERS + 1); /* nothing is registered while they run */
 	rt = itest_create(&opts);
 	run_movers(rt, NULL);
 	ck_assert_int_gt(atomic_load(&moved), 0);
