@@ -216,7 +216,7 @@ static __attribute__((noinline)) bool hand_over(struct mrt_task *t, struct mrt__
 /* The task rests with us, who are its holder by that: the word is not looked at. @return true: made runnable */
 static inline bool finish_kept(struct mrt__worker *w, struct mrt_task *t, struct mrt__op *op)
 {
-	mrt__assert(w && mrt__task_rests_at(t, w->index) && w->in_turn);
+	mrt__assert(w && mrt__task_rests_at(t, w->index));
 	if (mrt__unlikely(t->flags & MRT__TASKF_RETURNED))
 		(void)mrt__task_push(t, op); /* as below */
 	else
@@ -224,7 +224,10 @@ static inline bool finish_kept(struct mrt__worker *w, struct mrt_task *t, struct
 	if (!mrt__task_is_runnable(t) && mrt__likely(!(t->flags & MRT__TASKF_RETURNED)))
 		return false;
 	mrt__task_set_place(t, w->index);
-	mrt__worker_push_woken(w, t);
+	if (mrt__likely(w->in_turn))
+		mrt__worker_push_woken(w, t);
+	else
+		mrt__sched_enqueue(t); /* an op of it is ended from within another task's poll */
 	return true;
 }
 
