@@ -794,14 +794,12 @@ static inline bool is_passthrough(const struct mrt__worker *w, int handle)
 	return w->file_use[mrt__handle_slot(handle)].flags & MRT_FILE_PASSTHROUGH;
 }
 
-bool mrt__op_step(struct mrt__worker *w, struct mrt__op *op, int32_t res)
+/* With errors, further steps, and what it held. */
+static __attribute__((noinline)) bool step_slow(struct mrt__worker *w, struct mrt__op *op, int32_t res)
 {
 	bool polled = op->rflags & MRT__OPR_POLLED;
 	int64_t raw;
 
-	mrt__assert(op->state == MRT__OP_INFLIGHT && !(op->rflags & MRT__OPR_TERMINAL));
-	w->inflight--;
-	w->credits += !!(op->flags & MRT__OPF_CREDIT);
 	if (mrt__unlikely(polled)) {
 		w->polled_inflight--;
 		op->rflags &= (uint8_t)~MRT__OPR_POLLED;
@@ -835,6 +833,18 @@ bool mrt__op_step(struct mrt__worker *w, struct mrt__op *op, int32_t res)
 	}
 	op->rflags |= MRT__OPR_TERMINAL;
 	return finish(w, op, raw);
+}
+
+bool mrt__op_step(struct mrt__worker *w, struct mrt__op *op, int32_t res)
+{
+	mrt__assert(op->state == MRT__OP_INFLIGHT && !(op->rflags & MRT__OPR_TERMINAL));
+	w->inflight--;
+	w->credits += !!(op->flags & MRT__OPF_CREDIT);
+	if (mrt__unlikely(res < 0 || op->flags & MRT__OPF_ALL || op->rflags & (MRT__OPR_POLLED | MRT__OPR_HELD)))
+		return step_slow(w, op, res);
+	mark_written(op, res);
+	op->rflags |= MRT__OPR_TERMINAL;
+	return finish(w, op, res);
 }
 
 /* ---- deliver ---- */
