@@ -216,7 +216,7 @@ static __attribute__((noinline)) bool hand_over(struct mrt_task *t, struct mrt__
 /* The task rests with us, who are its holder by that: the word is not looked at. @return true: made runnable */
 static inline bool finish_kept(struct mrt__worker *w, struct mrt_task *t, struct mrt__op *op)
 {
-	mrt__assert(w && mrt__task_rests_at(t, w->index) && w->in_turn);
+	mrt__assert(w && mrt__task_rests_at(t, w->index));
 	if (mrt__unlikely(t->flags & MRT__TASKF_RETURNED))
 		(void)mrt__task_push(t, op); /* as below */
 	else
@@ -224,7 +224,10 @@ static inline bool finish_kept(struct mrt__worker *w, struct mrt_task *t, struct
 	if (!mrt__task_is_runnable(t) && mrt__likely(!(t->flags & MRT__TASKF_RETURNED)))
 		return false;
 	mrt__task_set_place(t, w->index);
-	mrt__worker_push_woken(w, t);
+	if (mrt__likely(w->in_turn))
+		mrt__worker_push_woken(w, t);
+	else
+		mrt__sched_enqueue(t); /* an op of it is ended from within another task's poll */
 	return true;
 }
 
@@ -815,14 +818,12 @@ static inline bool is_passthrough(const struct mrt__worker *w, int handle)
 	return w->file_use[mrt__handle_slot(handle)].flags & MRT_FILE_PASSTHROUGH;
 }
 
-bool mrt__op_step(struct mrt__worker *w, struct mrt__op *op, int32_t res)
+/* With errors, further steps, and what it held. */
+static __attribute__((noinline)) bool step_slow(struct mrt__worker *w, struct mrt__op *op, int32_t res)
 {
 	bool polled = op->rflags & MRT__OPR_POLLED;
 	int64_t raw;
 
-	mrt__assert(op->state == MRT__OP_INFLIGHT && !(op->rflags & MRT__OPR_TERMINAL));
-	w->inflight--;
-	w->credits += !!(op->flags & MRT__OPF_CREDIT);
 	if (mrt__unlikely(polled)) {
 		w->polled_inflight--;
 		op->rflags &= (uint8_t)~MRT__OPR_POLLED;
@@ -858,6 +859,18 @@ bool mrt__op_step(struct mrt__worker *w, struct mrt__op *op, int32_t res)
 		note_complete(w, op, raw);
 	op->rflags |= MRT__OPR_TERMINAL;
 	return finish(w, op, raw);
+}
+
+bool mrt__op_step(struct mrt__worker *w, struct mrt__op *op, int32_t res)
+{
+	mrt__assert(op->state == MRT__OP_INFLIGHT && !(op->rflags & MRT__OPR_TERMINAL));
+	w->inflight--;
+	w->credits += !!(op->flags & MRT__OPF_CREDIT);
+	if (mrt__unlikely(res < 0 || op->flags & MRT__OPF_ALL || op->rflags & (MRT__OPR_POLLED | MRT__OPR_HELD)))
+		return step_slow(w, op, res);
+	mark_written(op, res);
+	op->rflags |= MRT__OPR_TERMINAL;
+	return finish(w, op, res);
 }
 
 /* ---- deliver ---- */
