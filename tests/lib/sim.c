@@ -13,6 +13,7 @@
  * lost wake-ups show.
  */
 #include "sim.h"
+#include "sim_regs.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -564,6 +565,7 @@ void sim_finish(void)
 	}
 	mrt__files_destroy(s->files);
 	mrt__arena_destroy(s->arena);
+	sim_donors_check();
 	for (i = 0; i < MRT__OUTSIDE_HEAPS_NR; i++) {
 		mrt__heap_fini(&s->outside[i].heap);
 		pthread_mutex_destroy(&s->outside[i].lock);
