@@ -310,6 +310,41 @@ START_TEST(what_cannot_be_polled_runs_and_says_so)
 }
 END_TEST
 
+START_TEST(a_ladder_has_every_rung_or_the_reason)
+{
+	static const char *const rungs[] = { "buffered", "direct", "fixed buffer", "fixed file", "polled", "passthrough" };
+	struct stat st;
+	char path[700];
+
+	ck_assert_int_eq(run("bench f --create --size=8m --ladder=2 --runtime=0.1 --engine=%s --plot=.svg "
+			     "--output-format=json", engines[_i]), 0);
+	parse_json();
+	ck_assert_double_eq(num("martlet/ladder/rounds"), 2);
+	for (unsigned i = 0; i < 6; i++) {
+		struct json_object *rung = json_object_object_get(at("martlet/ladder/rungs"), rungs[i]);
+		struct json_object *iops, *why;
+
+		ck_assert_msg(rung != NULL, "no rung %s", rungs[i]);
+		if (json_object_object_get_ex(rung, "not_available", &why)) {
+			ck_assert_uint_gt(strlen(json_object_get_string(why)), 10);
+			continue;
+		}
+		ck_assert(json_object_object_get_ex(rung, "iops", &iops));
+		ck_assert_double_gt(json_object_get_double(json_object_object_get(iops, "median")), 0);
+	}
+	/* the page cache is always there; a file of a file system takes no commands */
+	ck_assert_ptr_nonnull(json_object_object_get(at("martlet/ladder/rungs/buffered"), "iops"));
+	ck_assert_ptr_nonnull(json_object_object_get(at("martlet/ladder/rungs/passthrough"), "not_available"));
+	ck_assert_str_eq(text("jobs/0/martlet/rung/name"), "buffered");
+	snprintf(path, sizeof(path), "%s/.svg", folder);
+	ck_assert_int_eq(stat(path, &st), 0);
+	ck_assert_int_gt(st.st_size, 500);
+	ck_assert_int_eq(run("bench f --create --size=8m --ladder=1 --runtime=0.1 --engine=%s", engines[_i]), 0);
+	ck_assert_ptr_nonnull(strstr(out, "passthrough  n/a: "));
+	ck_assert_uint_eq(files_left(), 0);
+}
+END_TEST
+
 START_TEST(results_are_compared_in_pairs)
 {
 	for (unsigned i = 0; i < 6; i++)
@@ -806,6 +841,7 @@ int main(void)
 	tcase_add_test(t, a_comparison_gives_ratios_of_neighbours);
 	tcase_add_loop_test(t, the_fast_path_reads_back_what_it_wrote, 0, 2 * FAST_NR);
 	tcase_add_loop_test(t, what_cannot_be_polled_runs_and_says_so, 0, 2);
+	tcase_add_loop_test(t, a_ladder_has_every_rung_or_the_reason, 0, 2);
 	tcase_add_test(t, results_are_compared_in_pairs);
 	tcase_add_loop_test(t, several_targets_are_served_in_turn, 0, ENGINES_NR);
 	tcase_add_loop_test(t, a_pass_over_several_targets_writes_and_checks_each_block, 0, ENGINES_NR);
