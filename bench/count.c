@@ -7,7 +7,9 @@
  *	count SHAPE NUMBER
  *
  *	read         random 4 KiB reads of a cached file by 32 tasks
- *	bare_read    the same by a bare io_uring loop of depth 32, in the shape of bench/raw/raw.c without its stamps
+ *	read_fast    the same with the runtime's arena and a registered file
+ *	bare_read    as read by a bare io_uring loop of depth 32, in the shape of bench/raw/raw.c without its stamps
+ *	bare_read_fast  the same with registered buffers and file
  *	spawn        spawn a task and join it
  *	wake         two tasks wake each other: a round trip, two wakes
  *	timer        start a sleep of 10 s, cancel it, await it
@@ -60,6 +62,8 @@ static enum mrt_poll reader_poll(struct mrt_task *self, void *frame)
 struct root {
 	struct mrt_op op;
 	struct work *w;
+	bool fast;
+	char *bufs;             /* [DEPTH * BLOCK] of the reads */
 	struct mrt_scope scope;
 	struct mrt_op *joined;
 	struct mrt_notify there, back;
@@ -69,25 +73,47 @@ struct root {
 	char msg[MSG_BYTES];
 };
 
+/* The arena's memory, and a handle that takes the file over. */
+static void take_fast_path(struct root *f)
+{
+	void *bufs;
+	int rc = mrt_alloc(NULL, DEPTH * BLOCK, 0, &bufs);
+
+	if (rc == 0)
+		rc = mrt_file_register(NULL, f->w->fd, 0);
+	if (rc < 0)
+		bench_die("registering: %s", strerror(-rc));
+	f->bufs = bufs;
+	f->w->fd = rc;
+}
+
 static enum mrt_poll read_root(struct mrt_task *self, void *frame)
 {
 	struct root *f = frame;
 	struct reader r;
 
 	MRT_BEGIN(self);
+	f->bufs = f->w->bufs;
+	if (f->fast)
+		take_fast_path(f);
 	mrt_scope_init(&f->scope, 0);
 	memset(&r, 0, sizeof(r));
 	r.fd = f->w->fd;
 	r.left = f->w->nr / DEPTH;
 	for (unsigned i = 0; i < DEPTH; i++) {
 		r.rand = i + 1;
-		r.buf = f->w->bufs + (size_t)i * BLOCK;
+		r.buf = f->bufs + (size_t)i * BLOCK;
 		if (mrt_scope_spawn(&f->scope, reader_poll, &r, sizeof(r), NULL))
 			bench_die("no task");
 	}
 	f->joined = mrt_scope_join(&f->scope);
 	MRT_AWAIT(self, f->joined);
-	MRT_RETURN(self, f->joined->res);
+	if (f->joined->res < 0)
+		MRT_RETURN(self, f->joined->res);
+	MRT_AWAIT(self, mrt_close(&f->op, f->w->fd));
+	if (f->fast)
+		mrt_free(NULL, f->bufs);
+	MRT_RETURN(self, f->op.res);
 }
 
 /* ---- tasks ---- */
@@ -313,6 +339,7 @@ static const struct shape {
 	bool reads, fast;
 } shapes[] = {
 	{ "read", read_root, true, false },
+	{ "read_fast", read_root, true, true },
 	{ "bare_read", NULL, true, false },
 	{ "bare_read_fast", NULL, true, true },
 	{ "spawn", spawn_root, false, false },
@@ -355,7 +382,7 @@ static uint64_t enters_of(struct mrt_runtime *rt)
 
 static uint64_t run_shape(struct work *w, const struct shape *s, unsigned workers_nr)
 {
-	struct root f = { .w = w };
+	struct root f = { .w = w, .fast = s->fast };
 	struct mrt_runtime *rt;
 	uint64_t enters;
 

@@ -13,7 +13,10 @@
 #include "job.h"
 #include "target.h"
 
+/* Of the runtime's options. */
 #define SQ_ENTRIES_DEFAULT 256u
+#define FILES_MAX_DEFAULT 1024u
+#define ARENA_BYTES_MAX_DEFAULT (UINT64_C(1) << 30)
 
 struct io_frame {
 	struct mrt_op op;
@@ -137,7 +140,32 @@ static unsigned martlet_lanes_nr(const struct bench_opts *o)
 	return o->numjobs;
 }
 
-static int martlet_start(struct run *r)
+/* A file needs a handle for what only registered files can do. */
+static bool wants_handles(const struct opts_fast *f)
+{
+	return f->registerfiles || f->hipri || f->nvme;
+}
+
+static void set_fast_options(struct mrt_runtime_opts *opts, const struct run *r)
+{
+	const struct opts_fast *f = &r->o->fast;
+	unsigned files_nr = r->jobs_nr * r->targets_nr;
+
+	opts->flags |= f->sqpoll ? MRT_RUNTIME_SQPOLL : 0;
+	opts->flags |= f->hybrid ? MRT_RUNTIME_HYBRID_POLL : 0;
+	opts->flags |= f->nvme ? MRT_RUNTIME_NVME : 0;
+	opts->sqpoll_idle_ms = f->sqpoll_idle_ms;
+	opts->sqpoll_cpu = f->sqpoll_cpu >= 0 ? &f->sqpoll_cpu : NULL;
+	if (f->fixedbufs) {
+		opts->arena_bytes = r->buffers_bytes;
+		if (2 * r->buffers_bytes > ARENA_BYTES_MAX_DEFAULT)
+			opts->arena_bytes_max = 2 * r->buffers_bytes;
+	}
+	if (files_nr > FILES_MAX_DEFAULT)
+		opts->files_max = files_nr;
+}
+
+static int create_runtime(struct run *r)
 {
 	struct mrt_runtime_opts opts;
 	int cpus[OPTS_NUMJOBS_MAX];
@@ -153,8 +181,56 @@ static int martlet_start(struct run *r)
 	opts.log = print_log;
 	opts.name = "bench";
 	opts.flags = MRT_RUNTIME_TUNE_EVENTS; /* fewer enters while the queue is long */
-	r->running = r->slots_nr;
+	set_fast_options(&opts, r);
 	return mrt_runtime_create(&opts, &rt);
+}
+
+/* The buffers are the runtime's own memory where they are to be registered. */
+static int martlet_open(struct run *r)
+{
+	void *p;
+	int rc = create_runtime(r);
+
+	if (rc)
+		return rc;
+	if (!r->o->fast.fixedbufs) {
+		r->buffers = job_map_buffers(r);
+		rc = r->buffers ? 0 : -ENOMEM;
+	} else {
+		rc = mrt_alloc(rt, r->buffers_bytes, 4096, &p);
+		r->buffers = rc ? NULL : p;
+	}
+	if (rc == 0)
+		return 0;
+	mrt_runtime_destroy(rt);
+	rt = NULL;
+	return rc;
+}
+
+/* The runtime takes the descriptors over. */
+static int register_files(struct run *r)
+{
+	const struct opts_fast *f = &r->o->fast;
+	unsigned flags = (f->hipri ? MRT_FILE_POLLED : 0) | (f->nvme ? MRT_FILE_PASSTHROUGH : 0);
+
+	for (unsigned i = 0; i < r->jobs_nr * r->targets_nr && wants_handles(f); i++) {
+		struct part *p = &r->parts[i];
+		int handle = mrt_file_register(rt, p->fd, flags);
+
+		if (handle < 0) {
+			fprintf(stderr, "martlet bench: martlet: registering a file: %s\n", strerror(-handle));
+			return handle;
+		}
+		p->io_fd = handle;
+		p->fd = -1;
+	}
+	return 0;
+}
+
+static int martlet_start(struct run *r)
+{
+	r->running = r->slots_nr;
+	return register_files(r);
 }
 
 static void martlet_go(struct run *r)
@@ -194,6 +270,25 @@ static void note_stats(struct engine_note *n)
 	note_extra(n, "polls_at_home_pct", polls ? (double)(polls - moved) * 100 / (double)polls : 0);
 }
 
+/* Which of the fast ways the I/O went, and why not a faster one. */
+static void note_rung(struct run *r)
+{
+	static const char *const names[] = {
+		[MRT_RUNG_BUFFERED] = "buffered", [MRT_RUNG_DIRECT] = "direct", [MRT_RUNG_FIXED_BUFFER] = "fixed buffer",
+		[MRT_RUNG_FIXED_FILE] = "fixed file", [MRT_RUNG_POLLED] = "polled",
+		[MRT_RUNG_PASSTHROUGH] = "passthrough",
+	};
+	struct mrt_rung_report file;
+	struct mrt_arena_report arena;
+
+	if (mrt_file_report(rt, r->parts[0].io_fd, r->buffers, &file) == 0) {
+		snprintf(r->note.rung, sizeof(r->note.rung), "%s", names[file.rung]);
+		snprintf(r->note.rung_text, sizeof(r->note.rung_text), "%s", file.text);
+	}
+	if (r->o->fast.fixedbufs && mrt_arena_report(rt, &arena) == 0)
+		snprintf(r->note.arena, sizeof(r->note.arena), "%s", arena.text);
+}
+
 static void martlet_finish(struct run *r)
 {
 	struct mrt_ring_report ring;
@@ -202,7 +297,38 @@ static void martlet_finish(struct run *r)
 		 r->jobs_nr, r->jobs_nr == 1 ? "" : "s");
 	if (mrt_runtime_ring_report(rt, &ring) == 0)
 		snprintf(r->note.ring, sizeof(r->note.ring), "%s", ring.text);
+	note_rung(r);
 	note_stats(&r->note);
+}
+
+struct close_frame {
+	struct mrt_op op;
+	const struct run *run;
+	unsigned at;
+};
+
+static enum mrt_poll close_poll(struct mrt_task *self, void *frame)
+{
+	struct close_frame *f = frame;
+
+	MRT_BEGIN(self);
+	for (; f->at < f->run->jobs_nr * f->run->targets_nr; f->at++) {
+		if (f->run->parts[f->at].fd < 0 && f->run->parts[f->at].io_fd >= 0)
+			MRT_AWAIT(self, mrt_close(&f->op, f->run->parts[f->at].io_fd));
+	}
+	MRT_RETURN(self, 0);
+}
+
+static void martlet_close(struct run *r)
+{
+	struct close_frame f = { .run = r };
+
+	if (wants_handles(&r->o->fast))
+		(void)mrt_block_on(rt, close_poll, &f, sizeof(f), NULL); /* destroying the runtime closes what is left */
+	if (r->o->fast.fixedbufs)
+		mrt_free(rt, r->buffers);
+	else
+		job_unmap_buffers(r);
 	mrt_runtime_destroy(rt);
 	rt = NULL;
 }
@@ -210,6 +336,8 @@ static void martlet_finish(struct run *r)
 const struct engine engine_martlet = {
 	.name = "martlet",
 	.lanes_nr = martlet_lanes_nr,
+	.open = martlet_open,
+	.close = martlet_close,
 	.start = martlet_start,
 	.go = martlet_go,
 	.finish = martlet_finish,

@@ -1058,8 +1058,10 @@ static int settle(struct parse *p)
 	if ((o->iops_log || o->bw_log || o->lat_log) && (o->repeat > 1 || o->compare_rounds || o->ladder_rounds))
 		return refuse(p, "logs are of one run: leave out --repeat, --compare and --ladder");
 	p->name = "hdr_log";
-	if (o->hdr_log && (o->compare_rounds || o->ladder_rounds))
-		return refuse(p, "one distribution is of one kind of run: leave out --compare and --ladder");
+	if (o->hdr_log && o->compare_rounds)
+		return refuse(p, "one distribution is of one engine: leave out --compare");
+	if (o->hdr_log && o->ladder_rounds)
+		return refuse(p, "one distribution is of one rung: leave out --ladder");
 	if (o->io_size && o->io_size < o->bs) {
 		p->name = "io_size";
 		return refuse(p, "less than one block of %llu bytes", (unsigned long long)o->bs);

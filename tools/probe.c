@@ -3,12 +3,14 @@
  * `martlet probe`: what this machine gives, in plain words. What can be tried is tried, by creating a runtime, not read
  * from a version: the runtime's own report says which ring flags were granted, and its log says why not and what to do.
  *
- * `martlet probe PATH` describes a file or device as bench would see it, without writing to it.
+ * `martlet probe PATH` describes a file or device as bench would see it, without writing to it, and says on which rung of the
+ * fast path it is.
  */
 #include "bench.h"
 
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,11 +22,15 @@
 
 #include <martlet/martlet.h>
 
+#include "nvme.h"
 #include "sys.h"
 #include "target.h"
 
 /* What one worker's ring takes of locked memory on kernels that count it: 256 and 2,048 entries, in pages. */
 #define RING_BYTES_TYPICAL (52u << 10)
+
+#define ARENA_BYTES (UINT64_C(1) << 20) /* what the arena is tried with, */
+#define GROW_BYTES (UINT64_C(8) << 20)  /* and what it has to grow for */
 
 /* IORING_FEAT_* of the kernel's ABI, as far as the words below speak of them. */
 #define FEAT_NODROP (1u << 1)
@@ -111,6 +117,122 @@ static int probe_rings(void)
 	}
 	mrt_runtime_destroy(rt);
 	return EXIT_SUCCESS;
+}
+
+/* --- the fast path --- */
+
+/* Growing registers what has been added; the next op of a worker takes it over. */
+static enum mrt_poll grow_poll(struct mrt_task *self, void *frame)
+{
+	struct {
+		struct mrt_op op;
+		void *block;
+		int fd;
+	} *f = frame;
+
+	MRT_BEGIN(self);
+	f->fd = open("/dev/zero", O_RDONLY | O_CLOEXEC);
+	if (mrt_alloc(NULL, GROW_BYTES, 0, &f->block) || f->fd < 0)
+		MRT_RETURN(self, -ENOMEM);
+	MRT_AWAIT(self, mrt_read(&f->op, f->fd, f->block, 4096, 0));
+	(void)close(f->fd); /* only read */
+	mrt_free(NULL, f->block);
+	MRT_RETURN(self, f->op.res);
+}
+
+static struct mrt_runtime *make_runtime(uint32_t flags, mrt_log_fn log)
+{
+	struct mrt_runtime_opts opts;
+	struct mrt_runtime *rt;
+
+	mrt_runtime_opts_init(&opts);
+	opts.workers_nr = 1;
+	opts.flags = flags;
+	opts.arena_bytes = ARENA_BYTES;
+	opts.log = log;
+	return mrt_runtime_create(&opts, &rt) ? NULL : rt;
+}
+
+static void probe_arena(void)
+{
+	struct mrt_runtime *rt = make_runtime(0, print_log);
+	struct mrt_arena_report r;
+	int64_t res;
+
+	if (!rt)
+		return;
+	if (mrt_block_on(rt, grow_poll, NULL, 256, &res) || res < 0)
+		printf("arena       could not grow\n");
+	if (mrt_arena_report(rt, &r) == 0) {
+		printf("arena       %s\n", r.text);
+		say_yes_no("registered once and shared by all rings (cloned)", r.how == MRT_ARENA_CLONED,
+			   "each ring registers, and pays, for itself; kernels before 6.12");
+		say_yes_no("what it grows by is registered too", r.regions_nr > 1 && r.regions_unregistered == 0,
+			   "kernels before 6.13, or the limit on locked memory: plain opcodes there");
+	}
+	mrt_runtime_destroy(rt);
+}
+
+static void say_ring_with(const char *what, uint32_t flags)
+{
+	struct mrt_runtime *rt = make_runtime(flags, print_log);
+	struct mrt_ring_report r;
+
+	if (!rt)
+		printf("%-11s not here\n", what);
+	else if (mrt_runtime_ring_report(rt, &r) == 0)
+		printf("%-11s %s\n", what, r.text);
+	mrt_runtime_destroy(rt);
+}
+
+/* NVMe namespaces that take commands. */
+static void probe_nvme(void)
+{
+	DIR *d = opendir("/dev");
+	unsigned found = 0;
+	struct dirent *e;
+
+	while (d && (e = readdir(d))) {
+		struct nvme_namespace ns;
+		int fd, rc;
+
+		if (strncmp(e->d_name, "ng", 2) || e->d_name[2] < '0' || e->d_name[2] > '9')
+			continue;
+		found++;
+		fd = openat(dirfd(d), e->d_name, O_RDONLY | O_CLOEXEC);
+		rc = fd < 0 ? -errno : nvme_identify(fd, &ns);
+		if (rc)
+			printf("nvme        /dev/%s: %s\n", e->d_name, strerror(-rc));
+		else
+			printf("nvme        /dev/%s: takes commands; namespace %u, %.1f GiB in blocks of %u\n", e->d_name,
+			       ns.nsid, (double)ns.bytes / 0x1p30, 1u << ns.lba_shift);
+		if (fd >= 0)
+			(void)close(fd); /* only asked */
+	}
+	if (d)
+		(void)closedir(d);
+	if (!found)
+		printf("nvme        no character devices (/dev/ngXnY): no passthrough\n");
+}
+
+/* The best that this file can have: everything is asked for, and the report says what was given. */
+static void say_rung(const struct target *t)
+{
+	unsigned flags = MRT_FILE_POLLED | (t->is_nvme ? MRT_FILE_PASSTHROUGH : 0);
+	struct mrt_runtime *rt = make_runtime(t->is_nvme ? MRT_RUNTIME_NVME : 0, NULL);
+	int fd = open(t->path, O_RDONLY | O_CLOEXEC | (t->is_nvme ? 0 : O_DIRECT)), handle;
+	struct mrt_rung_report r;
+
+	if (fd < 0 && errno == EINVAL)
+		fd = open(t->path, O_RDONLY | O_CLOEXEC); /* a file system without direct I/O */
+	handle = rt && fd >= 0 ? mrt_file_register(rt, fd, flags) : -EBADF;
+	if (handle < 0 && fd >= 0)
+		(void)close(fd); /* it stayed ours */
+	if (handle >= 0 && mrt_file_report(rt, handle, NULL, &r) == 0)
+		printf("rung: %s\n", r.text);
+	else
+		printf("rung: cannot be told: %s\n", rt ? strerror(-handle) : "no runtime here");
+	mrt_runtime_destroy(rt);        /* closes it */
 }
 
 static void say_limit(const char *what, const struct rlimit *l, double unit, const char *unit_name)
@@ -200,13 +322,14 @@ static void probe_bpf(void)
 
 static int probe_path(char *path)
 {
-	char bench[] = "bench", *argv[] = { bench, path, NULL };
+	char bench[] = "bench", nvme[] = "--cmd_type=nvme", *argv[] = { bench, path, nvme, NULL };
 	static const atomic_int never;
-	struct bench_opts o;
+	static struct bench_opts o;
+	struct stat st;
 	struct targets ts;
 	char line[1024];
 
-	if (opts_parse(&o, 2, argv, stderr) || targets_open(&ts, &o, &never, stderr))
+	if (opts_parse(&o, stat(path, &st) == 0 && S_ISCHR(st.st_mode) ? 3 : 2, argv, stderr) || targets_open(&ts, &o, &never, stderr))
 		return EXIT_USAGE;
 	for (unsigned i = 0; i < ts.nr; i++) {
 		const struct target *t = &ts.t[i];
@@ -216,6 +339,7 @@ static int probe_path(char *path)
 		printf("direct I/O: memory in multiples of %u, offset and length of %u (%s)\n", t->mem_align,
 		       t->off_align, t->align_reported ? "reported by the file system or device" :
 		       "not reported: logical block size");
+		say_rung(t);
 	}
 	targets_warn(&ts, &o, stdout);
 	targets_close(&ts);
@@ -226,10 +350,16 @@ int probe_main(int argc, char **argv)
 {
 	int rc;
 
+	if (argc > 1 && strncmp(argv[1], "--file=", 7) == 0) {
+		argv[1] += 7;
+	} else if (argc > 2 && strcmp(argv[1], "--file") == 0) {
+		argv++;
+		argc--;
+	}
 	if (argc > 2 || (argc == 2 && argv[1][0] == '-')) {
 		bool help = argc == 2 && strcmp(argv[1], "--help") == 0;
 
-		fputs("usage: martlet probe [FILE or DEVICE]\n", help ? stdout : stderr);
+		fputs("usage: martlet probe [[--file] FILE or DEVICE]\n", help ? stdout : stderr);
 		return help ? EXIT_SUCCESS : EXIT_USAGE;
 	}
 	if (argc == 2)
@@ -237,8 +367,13 @@ int probe_main(int argc, char **argv)
 	probe_machine();
 	probe_sysctl();
 	rc = probe_rings();
+	if (rc == EXIT_SUCCESS) {
+		probe_arena();
+		say_ring_with("sqpoll", MRT_RUNTIME_SQPOLL);
+	}
 	probe_limits();
 	probe_disks();
+	probe_nvme();
 	probe_bpf();
 	return rc;
 }

@@ -75,11 +75,13 @@ enum mrt_timing {
 	X(gauge, u32, inflight, "ops that the kernel has, or that are staged, at the last ring turn")                  \
 	X(gauge, u32, inflight_io, "of these, ops that end by themselves: positional file I/O, paths, nop")            \
 	X(gauge, u32, inflight_peer, "of these, ops that wait for a peer: sockets, pipes, polls")                      \
+	X(gauge, u32, inflight_polled, "of these, ops on the polled ring")                                             \
 	X(gauge, u32, queued, "ops waiting for credits or SQ room")                                                    \
 	X(gauge, u32, sq_staged, "SQEs not yet submitted")                                                             \
 	X(info, u32, sq_entries, "size of the SQ")                                                                     \
 	X(gauge, u32, cq_ready, "completions seen at the last ring turn")                                              \
 	X(info, u32, cq_entries, "size of the CQ")                                                                     \
+	X(gauge, u32, credits, "ops that end by themselves and may still be given to the kernel")                      \
 	X(gauge, u64, poll_fn, "address of the function being polled; 0: none is")                                     \
 	X(gauge, u64, poll_task, "address of the task last polled")                                                    \
 	X(gauge, u64, poll_start_ns, "when the poll that runs began, CLOCK_MONOTONIC; 0: not timed")                   \

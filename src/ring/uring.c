@@ -107,7 +107,7 @@ static inline void stage(struct mrt__ring *ring, const struct mrt__ring_args *ar
 	fill(sqe_at(ring, tail), args, extra_fd, user_data);
 	ring->sq_tail = tail + 1;
 	/* relaxed: a gauge */
-	__atomic_store_n(&ring->stats->sq_staged, tail + 1 - ring->sq_head, __ATOMIC_RELAXED);
+	__atomic_store_n(ring->staged_gauge, tail + 1 - ring->sq_head, __ATOMIC_RELAXED);
 }
 
 static void stage_cancel(struct mrt__ring *ring, uint64_t user_data)
@@ -177,7 +177,7 @@ static int see_head(struct mrt__ring *ring)
 	ring->sq_head = head;
 	count(&ring->stats->sqes, taken);
 	/* relaxed: a gauge */
-	__atomic_store_n(&ring->stats->sq_staged, staged(ring), __ATOMIC_RELAXED);
+	__atomic_store_n(ring->staged_gauge, staged(ring), __ATOMIC_RELAXED);
 	return (int)taken;
 }
 

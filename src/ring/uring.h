@@ -53,6 +53,7 @@ struct mrt__ring {
 	/* submission: the owner's */
 	unsigned char *sqes;
 	struct mrt_worker_stats *stats;
+	uint32_t *staged_gauge;         /* of the worker's ordinary ring alone: a polled one shares its stats */
 	unsigned sq_tail;               /* next slot to fill; the kernel learns it when it is published */
 	unsigned sq_head;               /* [SQ.head] as we saw it last: at the last enter, or flush */
 	unsigned sqe_bytes;             /* 64, or 128 */

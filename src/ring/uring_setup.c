@@ -399,6 +399,7 @@ int mrt__ring_create(const struct mrt__ring_opts *caller_opts, struct mrt__ring 
 	memset(ring, 0, sizeof(*ring));
 	ring->stats = opts.stats ? opts.stats : &ring->own_stats;
 	ring->polled = opts.flags & MRT__RING_OPT_IOPOLL;
+	ring->staged_gauge = ring->polled ? &ring->own_stats.sq_staged : &ring->stats->sq_staged;
 
 	ret = setup(ring, &opts);
 	if (ret) {

@@ -164,6 +164,7 @@ static int examine(struct mrt__sched *s, struct mrt__file *f, int fd, unsigned f
 		f->flags &= ~MRT_FILE_POLLED;
 		mrt__sched_log(s, MRT_LOG_WARN, "fd %d is registered without polling: %s", fd, why);
 	}
+	f->polled_bytes_max = mrt__rung_polled_max(fd, f->nvme);
 	(void)snprintf(f->why, sizeof(f->why), "%s", why); /* cut to fit */
 	return 0;
 }
@@ -184,9 +185,11 @@ static int publish(struct mrt__files *files, const struct mrt__file *found)
 	f->asked = found->asked;
 	f->nvme = found->nvme;
 	f->hybrid = found->hybrid;
+	f->polled_bytes_max = found->polled_bytes_max;
 	memcpy(f->why, found->why, sizeof(f->why));
 	/* relaxed: published with the handle */
 	atomic_store_explicit(&f->unpollable, false, memory_order_relaxed);
+	atomic_store_explicit(&f->unfixed, false, memory_order_relaxed); /* the same */
 	memset(f->learned, 0, files->words * sizeof(*f->learned));
 	f->gen = (uint16_t)((f->gen + 1) % MRT__FILE_GENS);
 	f->state = MRT__FILE_OPEN;
@@ -291,8 +294,12 @@ bool mrt__file_learn(struct mrt__worker *w, int handle)
 	flags = f->flags;
 	pthread_mutex_unlock(&files->lock);
 	/* from here on a close waits for us, so that the descriptor stays what it is */
-	*u = (struct mrt__file_use){ .handle = handle, .fd = f->fd, .flags = (uint8_t)flags };
-	/* relaxed: a hint; whoever does not see it finds out */
+	*u = (struct mrt__file_use){
+		.handle = handle, .fd = f->fd, .flags = (uint8_t)flags, .polled_bytes_max = f->polled_bytes_max,
+		/* relaxed: a hint; whoever does not see it finds out */
+		.unfixed = atomic_load_explicit(&f->unfixed, memory_order_relaxed),
+	};
+	/* relaxed: the same */
 	if (flags & MRT_FILE_POLLED && (atomic_load_explicit(&f->unpollable, memory_order_relaxed) ||
 					!mrt__worker_make_polled(w)))
 		u->flags &= (uint8_t)~MRT_FILE_POLLED;
@@ -314,6 +321,17 @@ void mrt__file_unpoll(struct mrt__worker *w, int handle, int error)
 	pthread_mutex_unlock(&files->lock);
 	mrt__sched_log(w->sched, MRT_LOG_WARN, "a registered file is not polled any more: a polled op got error %d (%s)", -error,
 		       strerrordesc_np(-error));
+}
+
+void mrt__file_unfix(struct mrt__worker *w, int handle, int error)
+{
+	struct mrt__file *f = &w->sched->files->slots[mrt__handle_slot(handle)];
+
+	w->file_use[mrt__handle_slot(handle)].unfixed = true;
+	/* relaxed: a hint */
+	if (!atomic_exchange_explicit(&f->unfixed, true, memory_order_relaxed))
+		mrt__sched_log(w->sched, MRT_LOG_WARN, "this kernel refuses registered buffers in NVMe commands of /dev/%s (error "
+						       "%d): they are sent without", f->nvme->node, -error);
 }
 
 /* ---- closing ---- */
@@ -522,6 +540,7 @@ static int look_at(struct mrt__sched *s, int fd, struct mrt__rung_facts *facts, 
 		facts->hybrid_asked = s->polled_opts.flags & MRT__RING_OPT_HYBRID;
 		facts->hybrid = facts->polled && f->hybrid;
 		facts->passthrough = f->nvme != NULL;
+		facts->buffer_refused = atomic_load_explicit(&f->unfixed, memory_order_relaxed);
 		memcpy(why, f->why, MRT__FILE_WHY_BYTES);
 		fd = f->fd;
 	}

@@ -58,7 +58,9 @@ struct mrt__file {
 	uint32_t asked;                 /* ... as asked for */
 	struct mrt__nvme_ns *nvme;      /* passthrough; the file's */
 	bool hybrid;                    /* polled, and the kernel sleeps before it polls */
+	uint32_t polled_bytes_max;      /* what is longer goes through the ordinary ring: mrt__rung_polled_max() */
 	atomic_bool unpollable;         /* its polled ops were refused while running */
+	atomic_bool unfixed;            /* its commands were refused registered buffers while running */
 	char why[MRT__FILE_WHY_BYTES];  /* why it is not polled */
 
 	/* under the lock */
@@ -95,6 +97,8 @@ struct mrt__file_use {
 	uint32_t inflight;              /* ops on this worker's rings */
 	uint8_t flags;                  /* MRT_FILE_* that hold here */
 	uint8_t ready;                  /* MRT__FILE_ON_* */
+	uint32_t polled_bytes_max;
+	bool unfixed;
 	bool closing;
 	bool cancel_due;                /* closing: the ring had no SQE for the cancel */
 };
@@ -145,5 +149,8 @@ void mrt__file_drained(struct mrt__worker *w, unsigned slot);
 
 /* The polled ring refused an op on it: from now on through the ordinary ring. @thread the worker */
 void mrt__file_unpoll(struct mrt__worker *w, int handle, int error);
+
+/* The kernel refused a command of a passthrough file for its registered buffer: from now on without. @thread the worker */
+void mrt__file_unfix(struct mrt__worker *w, int handle, int error);
 
 #endif

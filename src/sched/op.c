@@ -26,6 +26,7 @@
 #include "sched/files.h"
 #include "sched/nvme.h"
 #include "sched/op_run.h"
+#include "sched/rung.h"
 #include "sched/sched.h"
 #include "sched/task.h"
 #include "sched/worker.h"
@@ -216,7 +217,7 @@ static __attribute__((noinline)) bool hand_over(struct mrt_task *t, struct mrt__
 /* The task rests with us, who are its holder by that: the word is not looked at. @return true: made runnable */
 static inline bool finish_kept(struct mrt__worker *w, struct mrt_task *t, struct mrt__op *op)
 {
-	mrt__assert(w && mrt__task_rests_at(t, w->index) && w->in_turn);
+	mrt__assert(w && mrt__task_rests_at(t, w->index));
 	if (mrt__unlikely(t->flags & MRT__TASKF_RETURNED))
 		(void)mrt__task_push(t, op); /* as below */
 	else
@@ -224,7 +225,10 @@ static inline bool finish_kept(struct mrt__worker *w, struct mrt_task *t, struct
 	if (!mrt__task_is_runnable(t) && mrt__likely(!(t->flags & MRT__TASKF_RETURNED)))
 		return false;
 	mrt__task_set_place(t, w->index);
-	mrt__worker_push_woken(w, t);
+	if (mrt__likely(w->in_turn))
+		mrt__worker_push_woken(w, t);
+	else
+		mrt__sched_enqueue(t); /* an op of it is ended from within another task's poll */
 	return true;
 }
 
@@ -339,6 +343,7 @@ struct staging {
 	struct mrt__ring *ring;
 	struct mrt__arena_view *view;   /* the ring's */
 	const struct mrt__nvme_ns *ns;  /* passthrough */
+	bool unfixed;                   /* ... whose commands take no registered buffers */
 	int32_t extra_fd;
 };
 
@@ -363,7 +368,7 @@ static __attribute__((noinline)) bool hold_ranges(struct mrt__worker *w, struct 
 		}
 		if (how != MRT__ARENA_FIXED)
 			continue;
-		if (op->kind == MRT__OP_NVME_CMD && i == 0) {
+		if (op->kind == MRT__OP_NVME_CMD && i == 0 && op->io.buf_index != NO_FIXED) {
 			st->args.op_flags = MRT__RING_CMD_FIXED;
 			st->args.buf_index = index;
 		}
@@ -450,6 +455,14 @@ static inline bool is_rw(unsigned kind)
 	return kind == MRT__OP_READ || kind == MRT__OP_WRITE || kind == MRT__OP_READV || kind == MRT__OP_WRITEV;
 }
 
+/* A read or write that a polled ring takes: see mrt__rung_polled_max(). */
+static bool is_pollable(const struct mrt__file_use *u, const struct mrt__op *op)
+{
+	if (op->flags & MRT__OPF_IOV && !(u->flags & MRT_FILE_PASSTHROUGH))
+		return mrt__rung_polled_takes(u->polled_bytes_max, (const struct iovec *)(uintptr_t)op->io.addr, op->io.len);
+	return op->flags & MRT__OPF_IOV || op->io.len <= u->polled_bytes_max;
+}
+
 /* @return 0, or -EBADF: stale, nothing held */
 static inline int hold_files(struct mrt__worker *w, struct mrt__op *op, struct staging *st)
 {
@@ -458,13 +471,15 @@ static inline int hold_files(struct mrt__worker *w, struct mrt__op *op, struct s
 
 	if (mrt__unlikely(!u))
 		return -EBADF;
-	if (mrt__unlikely(u->flags & MRT_FILE_POLLED && is_rw(op->kind))) {
+	if (mrt__unlikely(u->flags & MRT_FILE_POLLED && is_rw(op->kind)) && is_pollable(u, op)) {
 		on = MRT__FILE_ON_POLLED;
 		st->ring = w->polled;
 		st->view = &w->polled_arena;
 	}
-	if (mrt__unlikely(u->flags & MRT_FILE_PASSTHROUGH))
+	if (mrt__unlikely(u->flags & MRT_FILE_PASSTHROUGH)) {
 		st->ns = w->sched->files->slots[mrt__handle_slot(op->io.fd)].nvme;
+		st->unfixed = u->unfixed;
+	}
 	if (mrt__likely(u->ready & on && !(op->flags & MRT__OPF_DIRFD))) {
 		st->args.fd = (int32_t)mrt__handle_slot(op->io.fd);
 		st->args.sqe_flags |= MRT__RING_SQE_FIXED_FILE;
@@ -545,8 +560,13 @@ enum {
 static __attribute__((noinline)) int stage_command(struct mrt__worker *w, struct mrt__op *op, struct staging *st)
 {
 	unsigned char cmd[MRT__RING_CMD_BYTES];
-	int32_t ret = mrt__nvme_stage_build(op, st->ns, &st->args, cmd);
+	int32_t ret;
 
+	if (st->unfixed) {
+		st->args.opcode = op->io.opcode;
+		st->args.op_flags = 0;
+	}
+	ret = mrt__nvme_stage_build(op, st->ns, &st->args, cmd);
 	if (ret != MRT__NVME_STAGE) {
 		release_held(w, op);
 		return ret;
@@ -784,6 +804,35 @@ static bool lower_rung(struct mrt__worker *w, struct mrt__op *op, bool polled)
 	return true;
 }
 
+static inline bool is_passthrough(const struct mrt__worker *w, int handle)
+{
+	return w->file_use[mrt__handle_slot(handle)].flags & MRT_FILE_PASSTHROUGH;
+}
+
+/*
+ * Was a command refused for its registered buffer? Kernel 6.1 maps such a buffer from where the data begin to the end of
+ * the registration, and refuses it if that is long or lies in large pages. A read or write has nothing else that could be
+ * invalid, so that the file goes without from now on; a command of the caller's is tried without this once.
+ */
+static bool lower_buffer(struct mrt__worker *w, struct mrt__op *op)
+{
+	const struct mrt_nvme_cmd *cmd = (const struct mrt_nvme_cmd *)(uintptr_t)op->io.addr;
+	const void *data = cmd;
+
+	if (!(op->flags & MRT__OPF_FILE) || op->io.buf_index == NO_FIXED || !is_passthrough(w, op->io.fd))
+		return false;
+	if (op->kind == MRT__OP_NVME_CMD)
+		data = cmd->data;
+	else if (op->kind != MRT__OP_READ && op->kind != MRT__OP_WRITE)
+		return false;
+	if (!mrt__arena_has(&w->arena, data) || w->file_use[mrt__handle_slot(op->io.fd)].unfixed)
+		return false;
+	op->io.buf_index = NO_FIXED;
+	if (op->kind != MRT__OP_NVME_CMD)
+		mrt__file_unfix(w, op->io.fd, -EINVAL);
+	return true;
+}
+
 /* Errors that are the runtime's to deal with, not the task's. @return true: it is to be staged again */
 static bool may_retry(struct mrt__worker *w, struct mrt__op *op, int32_t res, bool polled)
 {
@@ -791,6 +840,8 @@ static bool may_retry(struct mrt__worker *w, struct mrt__op *op, int32_t res, bo
 		return false;
 	if (res == -EOPNOTSUPP)
 		return lower_rung(w, op, polled);
+	if (res == -EINVAL)
+		return lower_buffer(w, op);
 	if (op->rflags & MRT__OPR_RETRIED)
 		return false;
 	/* a close cancels by the open file, which another handle may have, too */
@@ -810,19 +861,12 @@ static bool may_retry(struct mrt__worker *w, struct mrt__op *op, int32_t res, bo
 	return true;
 }
 
-static inline bool is_passthrough(const struct mrt__worker *w, int handle)
-{
-	return w->file_use[mrt__handle_slot(handle)].flags & MRT_FILE_PASSTHROUGH;
-}
-
-bool mrt__op_step(struct mrt__worker *w, struct mrt__op *op, int32_t res)
+/* With errors, further steps, and what it held. */
+static __attribute__((noinline)) bool step_slow(struct mrt__worker *w, struct mrt__op *op, int32_t res)
 {
 	bool polled = op->rflags & MRT__OPR_POLLED;
 	int64_t raw;
 
-	mrt__assert(op->state == MRT__OP_INFLIGHT && !(op->rflags & MRT__OPR_TERMINAL));
-	w->inflight--;
-	w->credits += !!(op->flags & MRT__OPF_CREDIT);
 	if (mrt__unlikely(polled)) {
 		w->polled_inflight--;
 		op->rflags &= (uint8_t)~MRT__OPR_POLLED;
@@ -858,6 +902,18 @@ bool mrt__op_step(struct mrt__worker *w, struct mrt__op *op, int32_t res)
 		note_complete(w, op, raw);
 	op->rflags |= MRT__OPR_TERMINAL;
 	return finish(w, op, raw);
+}
+
+bool mrt__op_step(struct mrt__worker *w, struct mrt__op *op, int32_t res)
+{
+	mrt__assert(op->state == MRT__OP_INFLIGHT && !(op->rflags & MRT__OPR_TERMINAL));
+	w->inflight--;
+	w->credits += !!(op->flags & MRT__OPF_CREDIT);
+	if (mrt__unlikely(res < 0 || op->flags & MRT__OPF_ALL || op->rflags & (MRT__OPR_POLLED | MRT__OPR_HELD)))
+		return step_slow(w, op, res);
+	mark_written(op, res);
+	op->rflags |= MRT__OPR_TERMINAL;
+	return finish(w, op, res);
 }
 
 /* ---- deliver ---- */

@@ -52,7 +52,8 @@ enum mrt__op_state {
 	X(FALLOCATE, "fallocate") X(FTRUNCATE, "ftruncate") X(STATX, "statx") X(UNLINK, "unlink")                      \
 	X(RENAME, "rename") X(MKDIR, "mkdir") X(FADVISE, "fadvise") X(SPLICE, "splice") X(POLL, "poll_fd")             \
 	X(SOCKET, "socket") X(ACCEPT, "accept") X(CONNECT, "connect") X(RECV, "recv") X(SEND, "send")                  \
-	X(SHUTDOWN, "shutdown") X(NVME_CMD, "nvme_command") X(NVME_IDENTIFY, "nvme_identify") X(SLEEP, "sleep") X(DEADLINE, "deadline") X(JOIN, "join") X(SCOPE, "scope")            \
+	X(SHUTDOWN, "shutdown") X(NVME_CMD, "nvme_command") X(NVME_IDENTIFY, "nvme_identify")                          \
+	X(SLEEP, "sleep") X(DEADLINE, "deadline") X(JOIN, "join") X(SCOPE, "scope")                                    \
 	X(BLOCKING, "blocking") X(ONESHOT, "oneshot_recv") X(NOTIFY, "notify_wait")                                    \
 	X(SEMAPHORE, "semaphore_acquire") X(CHANNEL_SEND, "channel_send") X(CHANNEL_RECV, "channel_recv")             \
 	X(CLOSE_FILE, "close") X(UNREGISTER, "file_unregister")

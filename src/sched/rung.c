@@ -31,6 +31,8 @@
 #define TRIAL_NS_MAX (2 * MRT__NS_PER_SEC)
 #define TRIAL_ENTRIES 8u
 #define TRIAL_BYTES_MAX (UINT32_C(64) << 10)    /* the largest block that is tried */
+#define POLLED_BYTES_GUESS (UINT32_C(128) << 10) /* a limit that every queue has: where sysfs is silent */
+#define PAGE_SHIFT 12
 #define TRIAL_BYTES_GUESS 4096u                 /* where the kernel does not say */
 #define SETUP_HYBRID_IOPOLL (1u << 17)          /* IORING_SETUP_HYBRID_IOPOLL */
 
@@ -59,19 +61,20 @@ bool mrt__rung_alignment(int fd, uint32_t *ret_mem, uint32_t *ret_off)
 	return true;
 }
 
-static void queue_path(const struct mrt__rung_dev *dev, char *ret_path, size_t path_bytes)
+static void queue_path(const struct mrt__rung_dev *dev, const char *name, char *ret_path, size_t path_bytes)
 {
-	(void)snprintf(ret_path, path_bytes, "/sys/block/%s/queue/io_poll", dev->disk);
+	(void)snprintf(ret_path, path_bytes, "/sys/block/%s/queue/%s", dev->disk, name);
 }
 
-static void look_at_queue(struct mrt__rung_dev *dev)
+/* @return -1: no queue, or unknown */
+static int64_t queue_number(const struct mrt__rung_dev *dev, const char *name)
 {
 	char path[96];
 
 	if (!dev->disk[0])
-		return;
-	queue_path(dev, path, sizeof(path));
-	dev->io_poll = (int8_t)mrt__sysfs_number(path);
+		return -1;
+	queue_path(dev, name, path, sizeof(path));
+	return mrt__sysfs_number(path);
 }
 
 int mrt__rung_look(int fd, const struct mrt__nvme_ns *ns, struct mrt__rung_dev *ret_dev)
@@ -95,9 +98,48 @@ int mrt__rung_look(int fd, const struct mrt__nvme_ns *ns, struct mrt__rung_dev *
 		if (!mrt__sysfs_disk(S_ISREG(st.st_mode) ? st.st_dev : st.st_rdev, dev.disk, sizeof(dev.disk)))
 			dev.disk[0] = '\0';
 	}
-	look_at_queue(&dev);
+	dev.io_poll = (int8_t)queue_number(&dev, "io_poll");
 	*ret_dev = dev;
 	return 0;
+}
+
+/* ---- what may be polled for ---------------------------------------------------------------------------------- */
+
+uint32_t mrt__rung_polled_max(int fd, const struct mrt__nvme_ns *ns)
+{
+	struct mrt__rung_dev dev;
+	int64_t kib, segments, most = POLLED_BYTES_GUESS;
+
+	if (ns)
+		return UINT32_MAX;
+	if (mrt__rung_look(fd, NULL, &dev))
+		return POLLED_BYTES_GUESS;
+	kib = queue_number(&dev, "max_sectors_kb");
+	segments = queue_number(&dev, "max_segments");
+	if (kib > 0 && kib <= UINT32_MAX >> 10)
+		most = kib << 10;
+	/* memory that does not begin with a page lies in one more */
+	if (segments > 1 && (segments - 1) << PAGE_SHIFT < most)
+		most = (segments - 1) << PAGE_SHIFT;
+	return (uint32_t)most;
+}
+
+bool mrt__rung_polled_takes(uint32_t bytes_max, const struct iovec *iov, unsigned iov_nr)
+{
+	const uintptr_t in_page = (1u << PAGE_SHIFT) - 1;
+	uint64_t sum = 0;
+	unsigned i;
+
+	for (i = 0; i < iov_nr; i++) {
+		uintptr_t begin = (uintptr_t)iov[i].iov_base;
+
+		if (iov[i].iov_len > bytes_max - sum)
+			return false;
+		sum += iov[i].iov_len;
+		if ((i > 0 && begin & in_page) || (i + 1 < iov_nr && (begin + iov[i].iov_len) & in_page))
+			return false;
+	}
+	return true;
 }
 
 /* ---- words --------------------------------------------------------------------------------------------------- */
@@ -158,7 +200,7 @@ static bool why_not_polled(const struct mrt__rung_dev *dev, char *why, size_t wh
 		return true;
 	}
 	if (dev->io_poll == 0) {
-		queue_path(dev, path, sizeof(path));
+		queue_path(dev, "io_poll", path, sizeof(path));
 		(void)snprintf(why, why_bytes, "%s is 0 (the driver has no poll queues%s)", path, poll_option(dev->disk));
 		return true;
 	}
@@ -201,13 +243,18 @@ static void add_passthrough(struct text *text, const struct mrt__rung_dev *dev)
 		    dev->kind == MRT__RUNG_REGULAR ? ", which knows no file systems" : "");
 }
 
+static bool has_fixed_buffer(const struct mrt__rung_facts *f)
+{
+	return f->fixed_buffer && !f->buffer_refused;
+}
+
 /* What was reached, then what was not, each from the lowest rung up. */
 static void compose(const struct mrt__rung_facts *f, char *ret_text, size_t text_bytes)
 {
 	struct text text = { ret_text, text_bytes, NULL };
 
 	add(&text, ", ", "%s", f->passthrough ? "NVMe passthrough" : f->dev.direct ? "O_DIRECT" : "buffered");
-	if (f->fixed_buffer)
+	if (has_fixed_buffer(f))
 		add(&text, ", ", "fixed buffer");
 	if (f->fixed_file)
 		add(&text, ", ", "registered file");
@@ -217,7 +264,9 @@ static void compose(const struct mrt__rung_facts *f, char *ret_text, size_t text
 	text.between = "; ";
 	if (!f->passthrough && !f->dev.direct)
 		add_direct(&text, &f->dev);
-	if (!f->fixed_buffer)
+	if (f->buffer_refused)
+		add(&text, "; ", "no fixed buffer: this kernel refuses them in NVMe commands");
+	else if (!f->fixed_buffer)
 		add(&text, "; ", "no fixed buffer: %s",
 		    is_said(f->buffer_why) ? f->buffer_why : "the memory is none of mrt_alloc()");
 	if (!f->fixed_file && f->handle)
@@ -240,7 +289,7 @@ static enum mrt_rung highest(const struct mrt__rung_facts *f)
 		return MRT_RUNG_POLLED;
 	if (f->fixed_file)
 		return MRT_RUNG_FIXED_FILE;
-	if (f->fixed_buffer)
+	if (has_fixed_buffer(f))
 		return MRT_RUNG_FIXED_BUFFER;
 	return f->dev.direct ? MRT_RUNG_DIRECT : MRT_RUNG_BUFFERED;
 }
@@ -248,7 +297,7 @@ static enum mrt_rung highest(const struct mrt__rung_facts *f)
 void mrt__rung_report(const struct mrt__rung_facts *f, struct mrt_rung_report *ret_report)
 {
 	struct mrt_rung_report report = {
-		.rung = highest(f), .direct = f->dev.direct || f->passthrough, .fixed_buffer = f->fixed_buffer,
+		.rung = highest(f), .direct = f->dev.direct || f->passthrough, .fixed_buffer = has_fixed_buffer(f),
 		.fixed_file = f->fixed_file, .polled = f->polled, .hybrid = f->polled && f->hybrid,
 		.passthrough = f->passthrough, .align_mem = f->dev.align_mem, .align_off = f->dev.align_off,
 	};

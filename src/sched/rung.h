@@ -6,6 +6,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/uio.h>
 
 #include <martlet/file.h>
 
@@ -53,6 +54,7 @@ int mrt__rung_look(int fd, const struct mrt__nvme_ns *ns, struct mrt__rung_dev *
 struct mrt__rung_facts {
 	struct mrt__rung_dev dev;
 	bool fixed_buffer;
+	bool buffer_refused;    /* passthrough: the kernel refused registered buffers in its commands */
 	bool fixed_file;
 	bool handle;            /* was registered, whether or not the rings took it */
 	bool polled_asked;
@@ -82,5 +84,17 @@ void mrt__rung_report(const struct mrt__rung_facts *facts, struct mrt_rung_repor
  * @return 0, -EOPNOTSUPP it cannot; -ENOMEM, -EMFILE and the like: it could not be found out
  */
 int mrt__rung_poll_trial(int fd, const struct mrt__nvme_ns *ns, bool hybrid, bool *ret_hybrid, char *why, size_t why_bytes);
+
+/**
+ * What one polled read or write of a descriptor may move. The block layer refuses to split what is polled: kernel 6.1 then
+ * tries it again in io-wq, without end and on a whole CPU. So what it might have to split is not polled.
+ *
+ * @blocks  for a look into sysfs
+ * @param ns  as mrt__rung_look(): passthrough splits nothing
+ */
+uint32_t mrt__rung_polled_max(int fd, const struct mrt__nvme_ns *ns);
+
+/* ... and may a vectored one be polled? Segments that begin or end within a page cannot be one request, either. */
+bool mrt__rung_polled_takes(uint32_t bytes_max, const struct iovec *iov, unsigned iov_nr);
 
 #endif

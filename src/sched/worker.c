@@ -566,6 +566,8 @@ static void publish_gauges(struct mrt__worker *w)
 	mrt__stat_set(&w->stats->inflight, w->inflight);
 	mrt__stat_set(&w->stats->inflight_io, io);
 	mrt__stat_set(&w->stats->inflight_peer, w->inflight - io);
+	mrt__stat_set(&w->stats->inflight_polled, w->polled_inflight);
+	mrt__stat_set(&w->stats->credits, w->credits);
 	mrt__meter_depths(&w->meter, queue, w->inflight);
 }
 

@@ -266,8 +266,109 @@ START_TEST(a_comparison_gives_ratios_of_neighbours)
 	/* the keys hold a slash, which at() would split */
 	ck_assert_ptr_nonnull(json_object_object_get(at("martlet/compare"), "martlet/raw"));
 	ck_assert_ptr_nonnull(json_object_object_get(at("martlet/compare"), "martlet/psync"));
-	ck_assert_str_eq(text("jobs/5/martlet/engine"), "psync");
+	/* the second round runs the other way round */
+	ck_assert_str_eq(text("jobs/2/martlet/engine"), "psync");
+	ck_assert_str_eq(text("jobs/3/martlet/engine"), "psync");
+	ck_assert_str_eq(text("jobs/5/martlet/engine"), "martlet");
 	ck_assert_double_eq(num("jobs/5/martlet/round"), 2);
+}
+END_TEST
+
+/* Registered buffers and files carry the right data in both directions; and the report says that they were used. */
+static const char *const fast[] = {
+	"--fixedbufs=1", "--registerfiles=1", "--fixedbufs=1 --registerfiles=1", "--sqthread_poll=1 --sqthread_idle=5",
+	"--fixedbufs=1 --registerfiles=1 --sqthread_poll=1 --sqthread_idle=5 --numjobs=2",
+	"--fixedbufs=1 --bs=64k --rate_iops=2000 --registerfiles=1",
+};
+#define FAST_NR 6
+
+START_TEST(the_fast_path_reads_back_what_it_wrote)
+{
+	const char *how = fast[_i / 2];
+
+	ck_assert_int_eq(run("bench f:g --create --size=8m --rw=randrw --verify=crc32c --number_ios=600 --iodepth=8 --engine=%s "
+			     "--output-format=json %s", engines[_i % 2], how), 0);
+	parse_json();
+	ck_assert_double_gt(num("martlet/verify/blocks_checked"), 0);
+	ck_assert_double_eq(num("martlet/verify/blocks_bad"), 0);
+	if (strstr(how, "registerfiles"))
+		ck_assert_str_eq(text("jobs/0/martlet/rung/name"), "fixed file");
+	else if (strstr(how, "fixedbufs"))
+		ck_assert_str_eq(text("jobs/0/martlet/rung/name"), "fixed buffer");
+}
+END_TEST
+
+START_TEST(what_cannot_be_polled_runs_and_says_so)
+{
+	ck_assert_int_eq(run("bench f --create --size=4m --direct=1 --hipri=1 --number_ios=200 --engine=%s "
+			     "--output-format=json", engines[_i]), 0);
+	parse_json();
+	ck_assert_double_eq(num("jobs/0/read/total_ios"), 200);
+	if (strcmp(text("jobs/0/martlet/rung/name"), "polled"))
+		ck_assert_msg(strstr(text("jobs/0/martlet/rung/text"), "poll"), "%s",
+			      text("jobs/0/martlet/rung/text"));
+}
+END_TEST
+
+START_TEST(a_ladder_has_every_rung_or_the_reason)
+{
+	static const char *const rungs[] = { "buffered", "direct", "fixed buffer", "fixed file", "polled", "passthrough" };
+	struct stat st;
+	char path[700];
+
+	ck_assert_int_eq(run("bench f --create --size=8m --ladder=2 --runtime=0.1 --engine=%s --plot=.svg "
+			     "--output-format=json", engines[_i]), 0);
+	parse_json();
+	ck_assert_double_eq(num("martlet/ladder/rounds"), 2);
+	for (unsigned i = 0; i < 6; i++) {
+		struct json_object *rung = json_object_object_get(at("martlet/ladder/rungs"), rungs[i]);
+		struct json_object *iops, *why;
+
+		ck_assert_msg(rung != NULL, "no rung %s", rungs[i]);
+		if (json_object_object_get_ex(rung, "not_available", &why)) {
+			ck_assert_uint_gt(strlen(json_object_get_string(why)), 10);
+			continue;
+		}
+		ck_assert(json_object_object_get_ex(rung, "iops", &iops));
+		ck_assert_double_gt(json_object_get_double(json_object_object_get(iops, "median")), 0);
+	}
+	/* the page cache is always there; a file of a file system takes no commands */
+	ck_assert_ptr_nonnull(json_object_object_get(at("martlet/ladder/rungs/buffered"), "iops"));
+	ck_assert_ptr_nonnull(json_object_object_get(at("martlet/ladder/rungs/passthrough"), "not_available"));
+	ck_assert_str_eq(text("jobs/0/martlet/rung/name"), "buffered");
+	snprintf(path, sizeof(path), "%s/.svg", folder);
+	ck_assert_int_eq(stat(path, &st), 0);
+	ck_assert_int_gt(st.st_size, 500);
+	ck_assert_int_eq(run("bench f --create --size=8m --ladder=1 --runtime=0.1 --engine=%s", engines[_i]), 0);
+	ck_assert_ptr_nonnull(strstr(out, "passthrough  n/a: "));
+	ck_assert_uint_eq(files_left(), 0);
+}
+END_TEST
+
+START_TEST(results_are_compared_in_pairs)
+{
+	for (unsigned i = 0; i < 6; i++)
+		ck_assert_int_eq(run("bench f --create --size=4m --iodepth=4 --rate_iops=%u --runtime=0.2 "
+				     "--output-format=json --output=.r%u", i % 2 ? 500 : 1000, i), 0);
+	/* a rate is half of the other one: 2, whatever the machine does */
+	ck_assert_int_eq(run("compare --json --label=rates --iops-min=1.5 .r0 .r1 .r2 .r3 .r4 .r5"), 0);
+	parse_json();
+	ck_assert_str_eq(text("label"), "rates");
+	ck_assert_double_eq(num("pairs"), 3);
+	ck_assert_double_eq_tol(num("iops/median"), 2, 0.3);
+	ck_assert_double_le(num("iops/ci95_low"), num("iops/median"));
+	ck_assert_double_gt(num("cpu_us_per_io/median"), 0);
+	ck_assert_int_eq(run("compare --iops-min=3 .r0 .r1 .r2 .r3 .r4 .r5"), 1);
+	ck_assert_msg(strstr(out, "SHORT"), "%s", out);
+	ck_assert_int_eq(run("compare --scaling .r1 .r1 .r0 .r0"), 0);
+	ck_assert_msg(strstr(out, "1.000"), "%s", out);
+	ck_assert_int_eq(run("compare --scaling --iops-min=1.5 .r1 .r1 .r0 .r1"), 0);
+	ck_assert_int_eq(run("compare .r0 .r1 .r2"), 2);
+	ck_assert_msg(strstr(err, "groups of 2"), "%s", err);
+	ck_assert_int_eq(run("compare .r0 .out"), 2);
+	ck_assert_msg(strstr(err, "no JSON document"), "%s", err);
+	ck_assert_int_eq(run("compare --iops-min=x .r0 .r1"), 2);
+	ck_assert_int_eq(run("compare --help"), 0);
 }
 END_TEST
 
@@ -558,6 +659,9 @@ static const struct {
 	{ "nosuch", "--create" },
 	{ ". ", "folder" },
 	{ "/dev/null", "regular file or a block device" },
+	{ "/dev/null --cmd_type=nvme", "no NVMe namespace" },
+	{ ". --cmd_type=nvme", "no character device" },
+	{ "f --create --size=1m --hipri", "--direct=1" },
 	{ "f --create --size=1m --direct=1 --bs=1000", "length" },
 	{ "f --create --size=2k --bs=1m", "fewer" },
 	{ "f --create --size=64k --rw=randwrite --verify=crc32c", "twice the depth" },
@@ -735,6 +839,10 @@ int main(void)
 	tcase_add_loop_test(t, a_mix_keeps_its_share, 0, ENGINES_NR);
 	tcase_add_loop_test(t, an_open_loop_keeps_its_rate_and_reports_pacing_apart, 0, 2 * ENGINES_NR);
 	tcase_add_test(t, a_comparison_gives_ratios_of_neighbours);
+	tcase_add_loop_test(t, the_fast_path_reads_back_what_it_wrote, 0, 2 * FAST_NR);
+	tcase_add_loop_test(t, what_cannot_be_polled_runs_and_says_so, 0, 2);
+	tcase_add_loop_test(t, a_ladder_has_every_rung_or_the_reason, 0, 2);
+	tcase_add_test(t, results_are_compared_in_pairs);
 	tcase_add_loop_test(t, several_targets_are_served_in_turn, 0, ENGINES_NR);
 	tcase_add_loop_test(t, a_pass_over_several_targets_writes_and_checks_each_block, 0, ENGINES_NR);
 	tcase_add_loop_test(t, each_worker_has_figures_of_its_own, 0, ENGINES_NR);

@@ -162,6 +162,12 @@ POLLED_TASK(long_vectored_and_exact_forms_work, { struct mrt_op op; struct iovec
 	f->iov[1] = (struct iovec){ in + 8 * KIB, 4 * KIB };
 	RES(mrt_readv(&f->op, polled, f->iov, 2, AREA), 12 * KIB);
 	ck_assert_mem_eq(in, out, 12 * KIB);
+	/* segments that no request of the device can hold as they are */
+	f->iov[0] = (struct iovec){ in + 512, 1024 };
+	f->iov[1] = (struct iovec){ in + 8192 + 512, 3072 };
+	RES(mrt_readv(&f->op, polled, f->iov, 2, AREA), 4096);
+	ck_assert_mem_eq(in + 512, out, 1024);
+	ck_assert_mem_eq(in + 8192 + 512, out + 1024, 3072);
 	RES(mrt_read(&f->op, polled, in, 100, AREA), -EINVAL);
 	RES(mrt_read(&f->op, polled, in, 4096, INT64_C(1) << 50), 0);
 	MRT_RETURN(self, 0);

@@ -13,6 +13,7 @@
  * lost wake-ups show.
  */
 #include "sim.h"
+#include "sim_regs.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -557,6 +558,7 @@ void sim_finish(void)
 		check_worker_end(s->workers[i]);
 	for (i = 0; i < MRT__OUTSIDE_HEAPS_NR; i++)
 		sim_check(mrt__heap_live(&s->outside[i].heap) == 0, "cells of an outside heap were not freed");
+	sim_kernel_finish();
 	sim_check(!mrt__pool_join_wait(s->pool, 0, &running), "a pool without threads has one");
 	mrt__pool_destroy(s->pool);
 	for (i = 0; i < s->workers_nr; i++) {
@@ -565,7 +567,7 @@ void sim_finish(void)
 	}
 	mrt__files_destroy(s->files);
 	mrt__arena_destroy(s->arena);
-	sim_kernel_finish();
+	sim_donors_check();
 	for (i = 0; i < MRT__OUTSIDE_HEAPS_NR; i++) {
 		mrt__heap_fini(&s->outside[i].heap);
 		pthread_mutex_destroy(&s->outside[i].lock);

@@ -1219,7 +1219,6 @@ void sim_kernel_finish(void)
 	for (i = 0; i < kernel.fds_nr; i++)
 		sim_check(fcntl(kernel.fds[i], F_GETFD) < 0, "descriptor %d was opened and nobody closed it",
 			  kernel.fds[i]);
-	sim_donors_check();
 	free(kernel.heap);
 	kernel.heap = NULL;
 	kernel.heap_nr = kernel.heap_room = 0;

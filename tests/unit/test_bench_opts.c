@@ -172,6 +172,15 @@ static const struct {
 	{ "f --cmd_type=nvme --create --size=1m", "not to a file" },
 	{ "f --cmd_type=nvme --compare", "pread cannot" },
 	{ "f --cmd_type=nvme --sqthread_poll", "choose" },
+	{ "f --ladder --fixedbufs", "leave them out" },
+	{ "f --ladder --direct=1", "leave them out" },
+	{ "f --ladder --compare", "series of its own" },
+	{ "f --ladder --repeat=3", "series of its own" },
+	{ "f --ladder --verify=crc32c", "series of its own" },
+	{ "f --ladder --engine=psync", "no ring" },
+	{ "f --ladder=0", "--ladder" },
+	{ "f --ladder --write_lat_log=l", "of one run" },
+	{ "f --ladder --hdr_log=x", "of one rung" },
 	{ "f --nonvectored=0", "never vectored" },
 	{ "f --fsync=1", "fio has this option" },
 	{ "f --rate_min=5", "fio has this option" },
@@ -245,6 +254,11 @@ START_TEST(the_fast_path_has_fio_s_names)
 	ck_assert_uint_eq(o.fast.sqpoll_idle_ms, 20);
 	ck_assert_int_eq(parse("f --cmd_type=nvme --hipri"), 0);
 	ck_assert(o.fast.nvme && o.direct);
+	ck_assert_int_eq(parse("--ladder f"), 0);
+	ck_assert_uint_eq(o.ladder_rounds, OPTS_LADDER_ROUNDS);
+	ck_assert_uint_eq(o.runtime_ns, UINT64_C(2000000000));
+	ck_assert_int_eq(parse("--ladder=7 --hybrid f"), 0);
+	ck_assert_uint_eq(o.ladder_rounds, 7);
 }
 END_TEST
 

@@ -122,7 +122,7 @@ START_TEST(the_length_is_always_that_of_the_blocks)
 	unsigned i, built = 0;
 
 	mrt__rand_init(&rand, UINT64_C(0x123456789abcdef));
-	for (i = 0; i < 300000; i++) {
+	for (i = 0; i < 30000; i++) {
 		uint64_t bits = random_bits(&rand);
 		bool write = bits & 1;
 
@@ -145,7 +145,7 @@ START_TEST(the_length_is_always_that_of_the_blocks)
 			ck_assert_int_eq(bytes, write && len ? -ENOSPC : 0);
 		}
 	}
-	ck_assert_uint_gt(built, 50000);
+	ck_assert_uint_gt(built, 5000);
 }
 END_TEST
 
@@ -552,10 +552,11 @@ START_TEST(every_status_has_a_negative_errno_and_words)
 	char text[256];
 	uint32_t status;
 
+	/* an assertion of Check's costs microseconds: one where it matters */
 	for (status = 1; status < 0x8000; status++) {
-		if (status & 0x7ff)
-			ck_assert_int_lt(mrt__nvme_errno(status), 0);
-		ck_assert_uint_lt(strlen(mrt_nvme_status_text(status, text, sizeof(text))), 160);
+		if ((status & 0x7ff && mrt__nvme_errno(status) >= 0) ||
+		    strlen(mrt_nvme_status_text(status, text, sizeof(text))) >= 160)
+			ck_abort_msg("%#x: %d, %s", status, mrt__nvme_errno(status), text);
 	}
 }
 END_TEST

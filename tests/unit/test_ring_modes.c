@@ -127,18 +127,24 @@ START_TEST(stage_looks_for_room_itself)
 }
 END_TEST
 
+/* There is room after it, or it has looked many times; the thread may have to wait for a CPU. */
 START_TEST(a_flush_of_a_full_sq_waits_for_room)
 {
 	struct mrt__ring *ring = make_sqpoll(8, 64);
-	unsigned round, i, flushes;
+	uint64_t deadline = mrt__clock_now() + PATIENCE, enters;
+	unsigned round, i;
 
 	for (round = 0; round < 10; round++) {
 		mrt__ring_wait(ring, (IDLE_MS + 5) * MS);       /* the thread sleeps, and must be scheduled first */
 		for (i = 0; i < 6; i++)
 			ck_assert(stage_nop(ring, &ops[i]));
-		for (flushes = 0; !stage_nop(ring, &ops[6]); flushes++) {
-			ck_assert_uint_lt(flushes, 10);
+		for (;;) {
+			ck_assert(mrt__clock_now() < deadline);
+			enters = stats.enters;
 			(void)mrt__ring_flush(ring);
+			if (stage_nop(ring, &ops[6]))
+				break;
+			ck_assert_uint_ge(stats.enters - enters, 100);
 		}
 		collect(ring, 7);
 	}
@@ -146,21 +152,21 @@ START_TEST(a_flush_of_a_full_sq_waits_for_room)
 }
 END_TEST
 
-START_TEST(ten_thousand_nops_pass_through_a_full_sq)
+START_TEST(a_thousand_nops_pass_through_a_full_sq)
 {
 	struct mrt__ring *ring = make_sqpoll(8, 64);
-	static unsigned char seen[10000];
-	static uint64_t users[10000];
+	static unsigned char seen[1000];
+	static uint64_t users[1000];
 	uint64_t deadline = mrt__clock_now() + PATIENCE;
-	unsigned events = 0, sent = 0, got = 0, nr, i;
+	unsigned events = 0, sent = 0, got = 0, turns = 0, nr, i;
 
 	memset(seen, 0, sizeof(seen));
-	while (got < 10000) {
+	while (got < 1000) {
 		ck_assert(mrt__clock_now() < deadline);
-		while (sent < 10000 && sent - got < 60 && stage_nop(ring, &users[sent]))
+		while (sent < 1000 && sent - got < 60 && stage_nop(ring, &users[sent]))
 			sent++;
 		ck_assert_uint_le(mrt__ring_staged(ring), 6);
-		if (sent % 3)
+		if (turns++ % 3)
 			(void)mrt__ring_flush(ring);
 		else
 			mrt__ring_wait(ring, SEC);
@@ -169,7 +175,7 @@ START_TEST(ten_thousand_nops_pass_through_a_full_sq)
 			ck_assert_uint_eq(seen[(uint64_t *)done[i].user - users]++, 0);
 		got += nr;
 	}
-	ck_assert_uint_eq(stats.sqes, 10002);   /* two polls of the ring's own */
+	ck_assert_uint_eq(stats.sqes, 1002);   /* two polls of the ring's own */
 	assert_quiet(ring);
 	end_ring(ring);
 }
@@ -234,7 +240,7 @@ START_TEST(no_flush_is_missed_while_the_thread_falls_asleep)
 
 	opts.sq_idle_ms = 1;
 	ring = make_enabled_opts(&opts);
-	for (i = 0; i < 400; i++) {
+	for (i = 0; i < 200; i++) {
 		ck_assert(stage_nop(ring, &ops[0]));
 		(void)mrt__ring_flush(ring);
 		collect(ring, 1);
@@ -361,8 +367,8 @@ static void *use_shared(void *arg)
 
 	if (mrt__ring_enable(s->ring, -1))
 		return NULL;
-	while (s->got < 2000 && mrt__clock_now() < deadline) {
-		while (sent < 2000 && sent - s->got < 64 && stage_nop(s->ring, &s->users[sent % 64]))
+	while (s->got < 500 && mrt__clock_now() < deadline) {
+		while (sent < 500 && sent - s->got < 64 && stage_nop(s->ring, &s->users[sent % 64]))
 			sent++;
 		mrt__ring_wait(s->ring, SEC);
 		s->got += mrt__ring_reap(s->ring, mine, 64, &events);
@@ -393,7 +399,7 @@ START_TEST(rings_share_a_thread)
 	for (i = 0; i < 3; i++)
 		ck_assert_int_eq(pthread_join(threads[i], NULL), 0);
 	for (i = 0; i < 3; i++) {
-		ck_assert_uint_eq(sharers[i].got, 2000);
+		ck_assert_uint_eq(sharers[i].got, 500);
 		ck_assert_uint_gt(mrt__ring_sq_thread_ns(sharers[i].ring), 0);
 		ck_assert_int_eq(sharers[i].ring->sq_tid, sharers[0].ring->sq_tid);
 	}
@@ -823,7 +829,7 @@ static Suite *modes_suite(void)
 	tcase_add_test(sqpoll, a_thread_that_is_awake_takes_ops_without_an_enter);
 	tcase_add_test(sqpoll, stage_looks_for_room_itself);
 	tcase_add_test(sqpoll, a_flush_of_a_full_sq_waits_for_room);
-	tcase_add_test(sqpoll, ten_thousand_nops_pass_through_a_full_sq);
+	tcase_add_test(sqpoll, a_thousand_nops_pass_through_a_full_sq);
 	tcase_add_test(sqpoll, a_wait_with_a_full_sq_makes_room_and_returns);
 	tcase_add_test(sqpoll, a_thread_that_sleeps_is_woken);
 	tcase_add_test(sqpoll, no_flush_is_missed_while_the_thread_falls_asleep);

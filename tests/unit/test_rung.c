@@ -93,6 +93,15 @@ static const struct {
 			"nvme.poll_queues=N)",
 	},
 	{
+		.facts = {
+			.dev = { .kind = MRT__RUNG_NVME, .io_poll = 1, .disk = "nvme0n1" }, .buffer_refused = true,
+			.fixed_buffer = true, .fixed_file = true, .handle = true, .polled_asked = true, .polled = true,
+			.passthrough = true,
+		},
+		.rung = MRT_RUNG_PASSTHROUGH,
+		.text = "NVMe passthrough, registered file, polled; no fixed buffer: this kernel refuses them in NVMe commands",
+	},
+	{
 		.facts = { .dev = { .kind = MRT__RUNG_OTHER, .io_poll = -1 }, .fixed_buffer = true, .fixed_file = true },
 		.rung = MRT_RUNG_FIXED_FILE,
 		.text = "buffered, fixed buffer, registered file; not direct: neither a file nor a block device; not polled: "
@@ -119,7 +128,7 @@ START_TEST(the_text_says_what_was_reached_and_why_not_more)
 	ck_assert_str_eq(report.text, word_cases[_i].text);
 	ck_assert_uint_eq(report.rung, word_cases[_i].rung);
 	ck_assert_uint_eq(report.direct, f->dev.direct || f->passthrough);
-	ck_assert_uint_eq(report.fixed_buffer, f->fixed_buffer);
+	ck_assert_uint_eq(report.fixed_buffer, f->fixed_buffer && !f->buffer_refused);
 	ck_assert_uint_eq(report.fixed_file, f->fixed_file);
 	ck_assert_uint_eq(report.polled, f->polled);
 	ck_assert_uint_eq(report.hybrid, f->hybrid);
@@ -286,6 +295,51 @@ START_TEST(files_without_poll_queues_are_refused_with_the_reason)
 }
 END_TEST
 
+START_TEST(what_would_have_to_be_split_is_not_polled)
+{
+	static const struct {
+		uintptr_t base[3];
+		size_t len[3];
+		unsigned nr;
+		bool takes;
+	} cases[] = {
+		{ { 0x10000 }, { 4096 }, 1, true },
+		{ { 0x10200 }, { 4096 }, 1, true },                     /* one segment may begin anywhere */
+		{ { 0x10000 }, { 65536 }, 1, true },
+		{ { 0x10000 }, { 65537 }, 1, false },
+		{ { 0x10000, 0x20000 }, { 4096, 4096 }, 2, true },
+		{ { 0x10200, 0x20000 }, { 0xe00, 4096 }, 2, true },     /* the first to the end of its page */
+		{ { 0x10000, 0x20000 }, { 512, 4096 }, 2, false },
+		{ { 0x10000, 0x20200 }, { 4096, 512 }, 2, false },
+		{ { 0x10000, 0x20000 }, { 4096, 512 }, 2, true },       /* the last ends anywhere */
+		{ { 0x10000, 0x20000, 0x30000 }, { 4096, 512, 4096 }, 3, false },
+		{ { 0x10000, 0x20000, 0x30000 }, { 32768, 32768, 1 }, 3, false },
+		{ { 0x10000, 0x20000 }, { SIZE_MAX, 4096 }, 2, false },
+	};
+	struct iovec iov[3];
+	size_t i;
+	unsigned j;
+
+	for (i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		for (j = 0; j < cases[i].nr; j++)
+			iov[j] = (struct iovec){ (void *)cases[i].base[j], cases[i].len[j] };
+		ck_assert_msg(mrt__rung_polled_takes(65536, iov, cases[i].nr) == cases[i].takes, "case %zu", i);
+	}
+}
+END_TEST
+
+START_TEST(the_queue_bounds_what_is_polled)
+{
+	const struct mrt__nvme_ns ns = { .nsid = 1 };
+	int fd = open_temp(O_RDWR);
+
+	ck_assert_uint_ge(mrt__rung_polled_max(fd, NULL), 4096);
+	ck_assert_uint_eq(mrt__rung_polled_max(-1, NULL), 128 << 10);
+	ck_assert_uint_eq(mrt__rung_polled_max(fd, &ns), UINT32_MAX);
+	(void)close(fd);
+}
+END_TEST
+
 static Suite *make_suite(void)
 {
 	Suite *suite = suite_create("rung");
@@ -297,6 +351,8 @@ static Suite *make_suite(void)
 	tcase_add_test(tc, files_and_pipes_are_told_apart);
 	tcase_add_test(tc, a_partition_has_its_disks_queue);
 	tcase_add_test(tc, sysfs_numbers_are_read_and_nothing_else);
+	tcase_add_test(tc, what_would_have_to_be_split_is_not_polled);
+	tcase_add_test(tc, the_queue_bounds_what_is_polled);
 	tcase_add_test(tc, buffered_files_and_pipes_cannot_be_polled);
 	tcase_add_test(tc, files_without_poll_queues_are_refused_with_the_reason);
 	suite_add_tcase(suite, tc);
