@@ -476,7 +476,7 @@ static void *abort_them(void *arg)
 
 START_TEST(two_threads_abort_thousands)
 {
-	int nr = ITEST_SANITIZED ? STORM / 8 : STORM, fds[2], i;
+	int nr = ITEST_SLOW ? STORM / 8 : STORM, fds[2], i;
 	struct mrt_runtime *rt = itest_runtime(_i);
 	struct mrt_task **tasks = calloc((size_t)nr, sizeof(struct mrt_task *));
 	struct storm up = { tasks, nr, 0, 1 }, down = { tasks, nr, nr - 1, -1 };

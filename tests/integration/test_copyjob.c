@@ -309,7 +309,7 @@ static void sweep_points(int kind, enum how how, int step)
 
 START_TEST(ended_at_every_point)
 {
-	sweep_points(ITEST_TWO, (enum how)_i, ITEST_SANITIZED ? 5 : _i == HOW_SHUTDOWN || _i == HOW_ABORT ? 1 : 3);
+	sweep_points(ITEST_TWO, (enum how)_i, ITEST_SLOW ? 5 : _i == HOW_SHUTDOWN || _i == HOW_ABORT ? 1 : 3);
 }
 END_TEST
 

@@ -278,7 +278,8 @@ START_TEST(a_storm_of_signals_changes_nothing)
 		ck_assert_int_eq(itest_join(tasks[i]), 0);
 	for (i = 0; i < 8; i++)
 		tasks[i] = itest_spawn(rt, stormed_poll, &f, sizeof(f));
-	for (until = mrt_now() + MRT_MS(800); mrt_now() < until;) {
+	/* slow machines deliver few signals in that time */
+	for (until = mrt_now() + MRT_MS(800); mrt_now() < until || atomic_load(&handled) <= 100;) {
 		for (i = 0; i < 2; i++) {
 			ck_assert_int_eq(mrt_stats_get(rt, (unsigned)i, &one), 0);
 			ck_assert_int_eq(syscall(SYS_tgkill, getpid(), one.tid, SIGUSR1), 0);
@@ -379,6 +380,16 @@ ITEST_TASK(the_end_of_a_device_and_a_device_that_is_read_only, { struct mrt_op o
 	MRT_RETURN(self, 0);
 }
 
+/* Older kernels (6.1) give zeros for what the file behind a loop device no longer has: no error to look at. */
+static bool reads_beyond_fail(void)
+{
+	char *buf = aligned_alloc(4096, 4096);
+	bool failed = buf && pread(eio_loop.fd, buf, 4096, LOOP_BYTES / 2) < 0;
+
+	free(buf);
+	return failed;
+}
+
 static void add_device_tests(TCase *tc)
 {
 	int err = fixture_tmpfs(64 << 20, loop_dir);
@@ -395,7 +406,10 @@ static void add_device_tests(TCase *tc)
 		printf("skipped: loop devices: %s\n", strerror(-err));
 		return;
 	}
-	tcase_add_loop_test(tc, a_device_error_is_the_result, 0, ITEST_KINDS_NR);
+	if (reads_beyond_fail())
+		tcase_add_loop_test(tc, a_device_error_is_the_result, 0, ITEST_KINDS_NR);
+	else
+		printf("skipped: a_device_error_is_the_result: this kernel's loop devices read zeros beyond their file\n");
 	tcase_add_loop_test(tc, the_end_of_a_device_and_a_device_that_is_read_only, 0, ITEST_FLAVOURS_NR);
 }
 

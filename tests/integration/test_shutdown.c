@@ -65,7 +65,7 @@ ITEST_CHILD(idler, {
 
 START_TEST(ten_thousand_idle_tasks_are_ended)
 {
-	int nr = ITEST_SANITIZED ? 2000 : 10000, fds[2], i;
+	int nr = ITEST_SLOW ? 2000 : 10000, fds[2], i;
 	struct mrt_runtime *rt = itest_runtime(_i);
 	atomic_int ready = 0, ended = 0;
 	struct mrt_notify notify;
@@ -328,7 +328,7 @@ static void *race(void *arg)
 START_TEST(spawns_that_race_with_the_shutdown_all_resolve)
 {
 	static struct racer r[RACERS];
-	int round, i, rounds = ITEST_SANITIZED ? 60 : 300;
+	int round, i, rounds = ITEST_SLOW ? 60 : 300;
 
 	for (round = 0; round < rounds; round++) {
 		struct mrt_runtime *rt = itest_runtime(_i);

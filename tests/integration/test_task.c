@@ -357,7 +357,7 @@ ITEST_TASK(marks_of_an_any_do_not_count_in_a_later_all, {
 	f->two[1] = &f->slow[3];
 	f->polls = 0;
 	MRT_AWAIT_ALL(self, f->two, 2);
-	ck_assert_uint_eq(f->polls, 1);
+	ck_assert_uint_le(f->polls, 1); /* none where a slow machine had all done by then */
 	ck_assert(mrt_op_is_done(&f->slow[3]));
 	MRT_AWAIT_ALL(self, f->ops, 5);
 	MRT_RETURN(self, 0);

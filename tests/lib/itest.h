@@ -27,8 +27,10 @@
 #else
 #define ITEST_TSAN 0
 #endif
-/* Timed contracts hold for code that is not instrumented. */
+/* Instrumented code costs what it costs. */
 #define ITEST_SANITIZED (ITEST_ASAN || ITEST_TSAN)
+/* So it does on an emulated machine (scripts/vm-test), whose clock runs on meanwhile: no contract that is timed, fewer rounds. */
+#define ITEST_SLOW (ITEST_SANITIZED || itest_env("MRT_TEST_SLOW", 0))
 
 #define ITEST_LIMIT_S 30
 #define ITEST_SKIP 77

@@ -1,0 +1,528 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Devices that fail and devices that make one wait, as only a guest of scripts/vm-test has them (docs/vm.md): an NVMe
+ * device with a bad sector, device-mapper targets that fail or delay, a null_blk disk with bad blocks.
+ *
+ * Shown here: an error of the device is the result of just the op that hit it, with the kernel's own code, and its
+ * neighbours in the same batch have theirs; a direct read that straddles good and bad fails whole, a buffered one is
+ * short; the device's answer wins over cancel, deadline, abort, a task that returns, a descriptor that is closed and a
+ * shutdown, and none of them ends before it. That no buffer is touched after it was given back is shown as in
+ * test_copyjob.c: what the runtime gave back is filled, and looked at when whatever were still in flight had to be over.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "fixture.h"
+#include "itest.h"
+
+#define BLOCK 4096
+#define SECTOR 512
+#define SEED 77
+#define GIVEN_BACK 0xd5
+
+/* ---- devices --------------------------------------------------------------------------------------------------- */
+
+struct device {
+	int fd;                 /* O_DIRECT; -1: not there */
+	int64_t bad;            /* where the first bad byte is */
+};
+
+static struct device nvme, dm_error, nullb, flakey, slow;
+static int error_buffered = -1; /* dm_error through the page cache */
+static uint64_t delay_ns;
+
+static int open_device(const char *name, int flags)
+{
+	const char *path = getenv(name);
+	int fd = path ? open(path, O_RDWR | O_CLOEXEC | flags) : -1;
+
+	if (path && fd < 0)
+		printf("%s: %s: %s\n", name, path, strerror(errno));
+	return fd;
+}
+
+static struct device find_device(const char *name, const char *bad_name)
+{
+	struct device device = { .fd = open_device(name, O_DIRECT) };
+
+	if (bad_name)
+		device.bad = (int64_t)itest_env(bad_name, 0) * SECTOR;
+	if (device.fd < 0)
+		printf("skipped: the tests that need %s\n", name);
+	return device;
+}
+
+/* What tests read: bytes of the pattern, at the same place. */
+static void fill_device(const struct device *device, int64_t from, size_t bytes)
+{
+	char *buf = aligned_alloc(BLOCK, bytes);
+
+	ck_assert_ptr_nonnull(buf);
+	fixture_pattern(buf, bytes, SEED, (uint64_t)from);
+	ck_assert_int_eq(pwrite(device->fd, buf, bytes, from), (ssize_t)bytes);
+	free(buf);
+}
+
+static void check_pattern(const char *buf, size_t bytes, int64_t from)
+{
+	char *want = malloc(bytes);
+
+	ck_assert_ptr_nonnull(want);
+	fixture_pattern(want, bytes, SEED, (uint64_t)from);
+	ck_assert_msg(memcmp(buf, want, bytes) == 0, "wrong data from byte %lld on", (long long)from);
+	free(want);
+}
+
+/* ---- a sector that is bad -------------------------------------------------------------------------------------- */
+
+#define AROUND 8                /* blocks before the bad one, and as many from it on */
+
+struct bad_sector {
+	const struct device *device;
+	int want;               /* the code of it */
+	struct mrt_op op;
+	struct mrt_op many[2 * AROUND];
+	struct mrt_op *ops[2 * AROUND];
+	struct iovec iov[2];
+	char *buf;
+	bool end;               /* all is bad from there on; otherwise a few sectors at its begin */
+	int round;
+};
+
+/* Blocks around it, each an op of its own, all at once. */
+static void check_around(const struct bad_sector *f, bool data)
+{
+	int i;
+
+	for (i = 0; i < 2 * AROUND; i++) {
+		bool bad = i == AROUND || (i > AROUND && f->end);
+
+		ck_assert_msg(f->many[i].res == (bad ? f->want : BLOCK), "block %d of %d: %lld", i, 2 * AROUND,
+			      (long long)f->many[i].res);
+		ck_assert_int_eq(f->many[i].why, 0);
+		if (data && !bad)
+			check_pattern(f->buf + BLOCK * i, BLOCK, f->device->bad + (i - AROUND) * BLOCK);
+	}
+}
+
+static enum mrt_poll bad_sector_poll(struct mrt_task *self, void *frame)
+{
+	struct bad_sector *f = frame;
+	int fd = f->device->fd, i;
+	int64_t bad = f->device->bad;
+
+	MRT_BEGIN(self);
+	f->buf = aligned_alloc(BLOCK, 2 * AROUND * BLOCK);
+	ck_assert_ptr_nonnull(f->buf);
+	for (f->round = 0; f->round < 3; f->round++) {
+		fixture_pattern(f->buf, 2 * AROUND * BLOCK, SEED, (uint64_t)(bad - AROUND * BLOCK));
+		for (i = 0; i < 2 * AROUND; i++)
+			f->ops[i] = mrt_write(&f->many[i], fd, f->buf + BLOCK * i, BLOCK, bad + (i - AROUND) * BLOCK);
+		MRT_AWAIT_ALL(self, f->ops, 2 * AROUND);
+		check_around(f, false);
+
+		memset(f->buf, 0, 2 * AROUND * BLOCK);
+		for (i = 0; i < 2 * AROUND; i++)
+			f->ops[i] = mrt_read(&f->many[i], fd, f->buf + BLOCK * i, BLOCK, bad + (i - AROUND) * BLOCK);
+		MRT_AWAIT_ALL(self, f->ops, 2 * AROUND);
+		check_around(f, true);
+
+		/* the sector alone, and what straddles: whole or nothing, in every form */
+		MRT_AWAIT(self, mrt_read(&f->op, fd, f->buf, SECTOR, bad));
+		ck_assert_int_eq(f->op.res, f->want);
+		MRT_AWAIT(self, mrt_read(&f->op, fd, f->buf, SECTOR, bad - SECTOR));
+		ck_assert_int_eq(f->op.res, SECTOR);
+		MRT_AWAIT(self, mrt_read(&f->op, fd, f->buf, 2 * BLOCK, bad - BLOCK));
+		ck_assert_int_eq(f->op.res, f->want);
+		MRT_AWAIT(self, mrt_read_exact(&f->op, fd, f->buf, 4 * BLOCK, bad - 2 * BLOCK));
+		ck_assert_int_eq(f->op.res, f->want);
+		ck_assert_int_eq(f->op.why, 0);
+		MRT_AWAIT(self, mrt_write_all(&f->op, fd, f->buf, 2 * BLOCK, bad - BLOCK));
+		ck_assert_int_eq(f->op.res, f->want);
+		f->iov[0] = (struct iovec){ f->buf, BLOCK };
+		f->iov[1] = (struct iovec){ f->buf + 8 * BLOCK, BLOCK };
+		MRT_AWAIT(self, mrt_readv(&f->op, fd, f->iov, 2, bad - BLOCK));
+		ck_assert_int_eq(f->op.res, f->want);
+	}
+	free(f->buf);
+	MRT_RETURN(self, 0);
+}
+
+static void run_bad_sector(int kind, const struct device *device, int want, bool end)
+{
+	struct mrt_runtime *rt = itest_runtime(kind);
+	struct bad_sector f = { .device = device, .want = want, .end = end };
+
+	ck_assert_int_eq(itest_run(rt, bad_sector_poll, &f, sizeof(f)), 0);
+	ck_assert_uint_eq(itest_stats(rt).inflight, 0);
+	mrt_runtime_destroy(rt);
+}
+
+/* A media error of NVMe is not -EIO: the block layer says -ENODATA. */
+START_TEST(a_media_error_of_nvme_is_enodata)
+{
+	run_bad_sector(_i, &nvme, -ENODATA, false);
+}
+END_TEST
+
+START_TEST(what_a_mapped_device_refuses_is_eio)
+{
+	run_bad_sector(_i, &dm_error, -EIO, true);
+}
+END_TEST
+
+START_TEST(a_bad_block_is_eio)
+{
+	run_bad_sector(_i, &nullb, -EIO, false);
+}
+END_TEST
+
+/* Through the page cache a read gives what it has, and the next one the error; a write fails when it is flushed. */
+ITEST_TASK(buffered_reads_are_short_before_the_error, { struct mrt_op op; char *buf; })
+{
+	MRT_BEGIN(self);
+	f->buf = malloc(4 * BLOCK);
+	ck_assert_ptr_nonnull(f->buf);
+	MRT_AWAIT(self, mrt_read(&f->op, error_buffered, f->buf, 4 * BLOCK, dm_error.bad - 2 * BLOCK));
+	ck_assert_int_eq(f->op.res, 2 * BLOCK);
+	MRT_AWAIT(self, mrt_read(&f->op, error_buffered, f->buf, BLOCK, dm_error.bad));
+	ck_assert_int_eq(f->op.res, -EIO);
+	MRT_AWAIT(self, mrt_read_exact(&f->op, error_buffered, f->buf, 4 * BLOCK, dm_error.bad - 2 * BLOCK));
+	ck_assert_int_eq(f->op.res, 2 * BLOCK);
+	ck_assert_int_eq(f->op.why, -EIO);
+	MRT_AWAIT(self, mrt_write(&f->op, error_buffered, f->buf, BLOCK, dm_error.bad));
+	if (f->op.res == BLOCK)
+		MRT_AWAIT(self, mrt_fdatasync(&f->op, error_buffered));
+	ck_assert_int_eq(f->op.res, -EIO);
+	free(f->buf);
+	MRT_RETURN(self, 0);
+}
+
+/* ---- a device that is well and ill by turns --------------------------------------------------------------------- */
+
+#define FLAKEY_BLOCKS 16
+#define FLAKEY_ENOUGH 10        /* writes that must have failed, and as many that must have done well */
+
+/* Each writer has a block of its own, and at every time knows what must stand there. */
+ITEST_CHILD(flakey_writer, {
+	int block; atomic_int *good; atomic_int *bad; struct mrt_op op; struct mrt_op pause; char *buf; uint64_t version;
+})
+{
+	int64_t at = (int64_t)f->block * BLOCK;
+	uint64_t seed = SEED + 1000 * (uint64_t)f->block;
+	bool written;
+
+	MRT_BEGIN(self);
+	f->buf = aligned_alloc(BLOCK, 2 * BLOCK);
+	ck_assert_ptr_nonnull(f->buf);
+	while (atomic_load(f->good) < FLAKEY_ENOUGH || atomic_load(f->bad) < FLAKEY_ENOUGH) {
+		fixture_pattern(f->buf, BLOCK, seed + f->version + 1, 0);
+		MRT_AWAIT(self, mrt_write_all(&f->op, flakey.fd, f->buf, BLOCK, at));
+		written = f->op.res == BLOCK;
+		ck_assert_msg(written || f->op.res == -EIO, "write: %lld", (long long)f->op.res);
+		f->version += written;
+		atomic_fetch_add(written ? f->good : f->bad, 1);
+		/* reads always do well: what was said to be written is there, what failed has changed nothing */
+		MRT_AWAIT(self, mrt_read_exact(&f->op, flakey.fd, f->buf, BLOCK, at));
+		ck_assert_int_eq(f->op.res, BLOCK);
+		if (f->version > 0) {
+			fixture_pattern(f->buf + BLOCK, BLOCK, seed + f->version, 0);
+			ck_assert_msg(memcmp(f->buf, f->buf + BLOCK, BLOCK) == 0, "block %d is not version %llu", f->block,
+				      (unsigned long long)f->version);
+		}
+		MRT_AWAIT(self, mrt_sleep(&f->pause, MRT_MS(20)));
+	}
+	free(f->buf);
+	MRT_RETURN(self, 0);
+}
+
+START_TEST(every_write_to_a_flakey_device_is_done_or_refused)
+{
+	struct mrt_runtime *rt = itest_runtime(_i);
+	struct mrt_task *tasks[FLAKEY_BLOCKS];
+	atomic_int good = 0, bad = 0;
+	struct flakey_writer f = { .good = &good, .bad = &bad };
+
+	for (f.block = 0; f.block < FLAKEY_BLOCKS; f.block++)
+		tasks[f.block] = itest_spawn(rt, flakey_writer_poll, &f, sizeof(f));
+	for (f.block = 0; f.block < FLAKEY_BLOCKS; f.block++)
+		ck_assert_int_eq(itest_join(tasks[f.block]), 0);
+	mrt_runtime_destroy(rt);
+}
+END_TEST
+
+/* ---- a device that takes its time -------------------------------------------------------------------------------- */
+
+#define READS 8
+
+/* What a task does once its reads are with the device. */
+enum how {
+	HOW_WAIT,               /* nothing: they end by themselves */
+	HOW_CANCEL,             /* each is cancelled, twice */
+	HOW_DEADLINE,           /* each has a deadline that passes long before */
+	HOW_CLOSE,              /* the descriptor is closed under them */
+	HOW_RETURN,             /* the task returns at once, with all in flight */
+	HOW_ABORT,              /* the task is aborted from outside */
+	HOW_SHUTDOWN,           /* the runtime is */
+	HOW_NR
+};
+
+struct slow_reads {
+	enum how how;
+	atomic_bool *started;
+	struct mrt_op op[READS], pause, close;
+	struct mrt_op *ops[READS];
+	struct mrt_timer timer[READS];
+	char *buf;              /* [READS * BLOCK], the test's */
+	uint64_t start;
+	int fd;
+};
+
+static void start_reads(struct slow_reads *f)
+{
+	int i;
+
+	for (i = 0; i < READS; i++) {
+		f->ops[i] = mrt_read(&f->op[i], f->fd, f->buf + i * BLOCK, BLOCK, i * BLOCK);
+		if (f->how == HOW_DEADLINE)
+			mrt_deadline(f->ops[i], &f->timer[i], delay_ns / 20 * (uint64_t)(1 + i % 4));
+	}
+	mrt_flush();
+	f->start = mrt_now();
+}
+
+/* @return 0, or what is wrong; asserts would be lost on a task that nobody awaits */
+static enum mrt_poll slow_reads_poll(struct mrt_task *self, void *frame)
+{
+	struct slow_reads *f = frame;
+	int i;
+
+	MRT_BEGIN(self);
+	start_reads(f);
+	/* the submission is certain once something came back through the ring */
+	MRT_AWAIT(self, mrt_nop(&f->pause));
+	atomic_store(f->started, true);
+	switch (f->how) {
+	case HOW_CANCEL:
+		for (i = 0; i < 2 * READS; i++)
+			mrt_cancel(&f->op[i % READS]);
+		break;
+	case HOW_CLOSE:
+		MRT_AWAIT(self, mrt_close(&f->close, f->fd));
+		ck_assert_int_eq(f->close.res, 0);
+		break;
+	case HOW_RETURN:
+		MRT_RETURN(self, 0);
+	default:
+		break;
+	}
+	MRT_AWAIT_ALL(self, f->ops, READS);
+	/* the answer wins, and none is given before it is there */
+	ck_assert_uint_ge(mrt_now() - f->start, delay_ns - MRT_MS(20));
+	for (i = 0; i < READS; i++) {
+		ck_assert_msg(f->op[i].res == BLOCK, "read %d: %lld", i, (long long)f->op[i].res);
+		ck_assert_int_eq(f->op[i].why, 0);
+		check_pattern(f->buf + i * BLOCK, BLOCK, i * BLOCK);
+	}
+	MRT_RETURN(self, mrt_task_is_aborted(self) ? -ECANCELED : 0);
+}
+
+static void check_given_back(const char *buf)
+{
+	const unsigned char *byte = (const unsigned char *)buf;
+	size_t i;
+
+	for (i = 0; i < READS * BLOCK; i++)
+		if (byte[i] != GIVEN_BACK)
+			ck_abort_msg("byte %zu was written after the buffer was given back", i);
+}
+
+/*
+ * Time for a late write of the device to land: one that must not come has no event that could be waited for. Too short a
+ * time could only hide a fault, never make one up.
+ */
+static void let_it_land(void)
+{
+	uint64_t ns = delay_ns + MRT_MS(50);
+
+	(void)nanosleep(&(struct timespec){ .tv_sec = (time_t)(ns / MRT_SEC(1)), .tv_nsec = (long)(ns % MRT_SEC(1)) }, NULL);
+}
+
+static void run_slow(int kind, enum how how)
+{
+	struct mrt_runtime *rt = itest_runtime(kind);
+	atomic_bool started = false;
+	struct slow_reads f = { .how = how, .started = &started };
+	struct mrt_task *task;
+	uint64_t start;
+
+	f.buf = aligned_alloc(BLOCK, READS * BLOCK);
+	ck_assert_ptr_nonnull(f.buf);
+	f.fd = dup(slow.fd);
+	ck_assert_int_ge(f.fd, 0);
+	start = mrt_now();
+	if (kind == ITEST_CURRENT) {
+		/* nobody outside can act while the thread drives it */
+		ck_assert(how != HOW_ABORT && how != HOW_SHUTDOWN);
+		ck_assert_int_eq(itest_run(rt, slow_reads_poll, &f, sizeof(f)), 0);
+	} else {
+		task = itest_spawn(rt, slow_reads_poll, &f, sizeof(f));
+		ITEST_WAIT(atomic_load(&started), 20000);
+		if (how == HOW_ABORT)
+			mrt_abort(task);
+		if (how == HOW_SHUTDOWN && mrt_runtime_shutdown_wait(rt, MRT_MS(10)) != 0) {
+			ck_assert(itest_log_has("shutdown is late"));
+			ck_assert_int_eq(mrt_runtime_shutdown_wait(rt, MRT_SEC(20)), 0);
+		}
+		ck_assert_int_eq(itest_join(task), how == HOW_ABORT || how == HOW_SHUTDOWN ? -ECANCELED : 0);
+	}
+	/* whatever ended the task, it did not end before its reads had */
+	ck_assert_uint_ge(mrt_now() - start, delay_ns - MRT_MS(20));
+	memset(f.buf, GIVEN_BACK, READS * BLOCK);
+	let_it_land();
+	check_given_back(f.buf);
+	ck_assert_uint_eq(itest_stats(rt).inflight, 0);
+	mrt_runtime_destroy(rt);
+	check_given_back(f.buf);
+	if (how != HOW_CLOSE)
+		close(f.fd);
+	free(f.buf);
+}
+
+START_TEST(a_delayed_answer_wins_over_whatever_ends_the_wait)
+{
+	run_slow(ITEST_TWO, (enum how)_i);
+}
+END_TEST
+
+START_TEST(a_delayed_answer_wins_on_workers_that_float)
+{
+	run_slow(ITEST_FLOAT, (enum how)_i);
+}
+END_TEST
+
+START_TEST(a_delayed_answer_wins_without_deferred_completions)
+{
+	run_slow(ITEST_PLAIN, (enum how)_i);
+}
+END_TEST
+
+START_TEST(a_delayed_answer_wins_on_one_thread)
+{
+	run_slow(ITEST_CURRENT, (enum how)_i);
+}
+END_TEST
+
+/* More than the credits of a small ring, cancelled in every state: staged, queued, with the device, done. */
+#define CROWD 300
+
+struct crowd {
+	struct mrt_op op[CROWD], pause;
+	struct mrt_op *ops[CROWD];
+	struct mrt_timer timer[CROWD];
+	char *buf;
+	int got, gone;
+};
+
+static enum mrt_poll crowd_poll(struct mrt_task *self, void *frame)
+{
+	struct crowd *f = frame;
+	int i;
+
+	MRT_BEGIN(self);
+	memset(f->buf, GIVEN_BACK, CROWD * BLOCK);
+	for (i = 0; i < CROWD; i++) {
+		f->ops[i] = mrt_read(&f->op[i], slow.fd, f->buf + i * BLOCK, BLOCK, i * BLOCK);
+		if (i % 5 == 1)
+			mrt_deadline(&f->op[i], &f->timer[i], delay_ns / 4);
+		if (i % 5 == 2)
+			mrt_cancel(&f->op[i]);
+	}
+	MRT_AWAIT(self, mrt_sleep(&f->pause, delay_ns / 3));
+	for (i = 0; i < CROWD; i++)
+		if (i % 5 == 3)
+			mrt_cancel(&f->op[i]);
+	MRT_AWAIT_ALL(self, f->ops, CROWD);
+	for (i = 0; i < CROWD; i++) {
+		if (f->op[i].res == BLOCK) {
+			f->got++;
+			check_pattern(f->buf + i * BLOCK, BLOCK, i * BLOCK);
+			continue;
+		}
+		/* not reached by the device: told so, and the buffer is as it was */
+		ck_assert_msg(f->op[i].res == (i % 5 == 1 ? -ETIMEDOUT : -ECANCELED), "read %d: %lld", i,
+			      (long long)f->op[i].res);
+		ck_assert_msg(i % 5 >= 1 && i % 5 <= 3, "read %d, which nobody ended: %lld", i, (long long)f->op[i].res);
+		ck_assert_int_eq((unsigned char)f->buf[i * BLOCK], GIVEN_BACK);
+		f->gone++;
+	}
+	ck_assert_int_eq(f->got + f->gone, CROWD);
+	ck_assert_int_gt(f->gone, 0);
+	MRT_RETURN(self, 0);
+}
+
+START_TEST(a_crowd_on_a_slow_device_ends_one_by_one)
+{
+	struct mrt_runtime_opts opts = itest_opts(_i);
+	struct mrt_runtime *rt;
+	static struct crowd f;
+
+	opts.sq_entries = 16;
+	opts.cq_entries = 64;
+	rt = itest_create(&opts);
+	f.buf = aligned_alloc(BLOCK, CROWD * BLOCK);
+	ck_assert_ptr_nonnull(f.buf);
+	ck_assert_int_eq(itest_run(rt, crowd_poll, &f, sizeof(f)), 0);
+	ck_assert_uint_eq(itest_stats(rt).inflight, 0);
+	ck_assert_uint_eq(itest_stats(rt).queued, 0);
+	mrt_runtime_destroy(rt);
+	free(f.buf);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("guest faults");
+	TCase *tc = tcase_create("devices");
+
+	if (!getenv("MRT_TEST_GUEST")) {
+		printf("skipped: this is for a guest of scripts/vm-test, which has the devices\n");
+		return ITEST_SKIP;
+	}
+	itest_need_io_uring();
+	nvme = find_device("MRT_TEST_NVME", "MRT_TEST_NVME_BAD_SECTOR");
+	dm_error = find_device("MRT_TEST_DM_ERROR", "MRT_TEST_DM_ERROR_SECTOR");
+	nullb = find_device("MRT_TEST_NULLB", "MRT_TEST_NULLB_BAD_SECTOR");
+	flakey = find_device("MRT_TEST_DM_FLAKEY", NULL);
+	slow = find_device("MRT_TEST_DM_DELAY", NULL);
+	error_buffered = open_device("MRT_TEST_DM_ERROR", 0);
+	delay_ns = MRT_MS((uint64_t)itest_env("MRT_TEST_DM_DELAY_MS", 0));
+
+	tcase_set_timeout(tc, ITEST_LIMIT_S);
+	if (nvme.fd >= 0)
+		tcase_add_loop_test(tc, a_media_error_of_nvme_is_enodata, 0, ITEST_KINDS_NR);
+	if (dm_error.fd >= 0) {
+		tcase_add_loop_test(tc, what_a_mapped_device_refuses_is_eio, 0, ITEST_KINDS_NR);
+		tcase_add_loop_test(tc, buffered_reads_are_short_before_the_error, 0, ITEST_FLAVOURS_NR);
+	}
+	if (nullb.fd >= 0)
+		tcase_add_loop_test(tc, a_bad_block_is_eio, 0, ITEST_KINDS_NR);
+	if (flakey.fd >= 0)
+		tcase_add_loop_test(tc, every_write_to_a_flakey_device_is_done_or_refused, 0, ITEST_CURRENT + 1);
+	if (slow.fd >= 0) {
+		fill_device(&slow, 0, CROWD * BLOCK);
+		tcase_add_loop_test(tc, a_delayed_answer_wins_over_whatever_ends_the_wait, 0, HOW_NR);
+		tcase_add_loop_test(tc, a_delayed_answer_wins_on_workers_that_float, 0, HOW_NR);
+		tcase_add_loop_test(tc, a_delayed_answer_wins_without_deferred_completions, 0, HOW_NR);
+		tcase_add_loop_test(tc, a_delayed_answer_wins_on_one_thread, 0, HOW_ABORT);
+		tcase_add_loop_test(tc, a_crowd_on_a_slow_device_ends_one_by_one, 0, ITEST_KINDS_NR);
+	}
+	suite_add_tcase(suite, tc);
+	return itest_main(suite);
+}
