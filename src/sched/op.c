@@ -909,7 +909,9 @@ bool mrt__op_step(struct mrt__worker *w, struct mrt__op *op, int32_t res)
 	mrt__assert(op->state == MRT__OP_INFLIGHT && !(op->rflags & MRT__OPR_TERMINAL));
 	w->inflight--;
 	w->credits += !!(op->flags & MRT__OPF_CREDIT);
-	if (mrt__unlikely(res < 0 || op->flags & MRT__OPF_ALL || op->rflags & (MRT__OPR_POLLED | MRT__OPR_HELD)))
+	/* who listens to op_complete has every op timed that is staged from then on */
+	if (mrt__unlikely(res < 0 || op->flags & MRT__OPF_ALL ||
+			  op->rflags & (MRT__OPR_POLLED | MRT__OPR_HELD | MRT__OPR_TIMED)))
 		return step_slow(w, op, res);
 	mark_written(op, res);
 	op->rflags |= MRT__OPR_TERMINAL;
