@@ -132,7 +132,7 @@ int mrt__ring_enable(struct mrt__ring *ring, int cpu);
 /**
  * Before the owner ends: cancel our own polls and collect what the kernel still has to say.
  *
- * All ops must have been handed back. Bounded: about 1 s.
+ * All ops must have been handed back. Bounded: about 1 s, SQPOLL 10.
  *
  * @thread  the owner
  * @return 0, or -ETIMEDOUT: the ring may not be destroyed, it is left to the process

@@ -34,6 +34,8 @@
 #define MRT__RING_ENOMEM_PAUSE_US 200u
 #define MRT__RING_DRAIN_NS_MAX MRT__NS_PER_SEC
 #define MRT__RING_ENABLE_NS_MAX MRT__NS_PER_SEC /* to submit two polls; refusals for want of memory pass */
+#define MRT__RING_SQPOLL_SLOWER 10u     /* its thread may share a CPU with many: 0.5 s was seen to submit two polls */
+#define MRT__RING_SQPOLL_PAUSE_NS (50 * MRT__NS_PER_US)
 #define MRT__RING_OPCODES_NR 64u        /* bits of the opcode set */
 
 /* 5.13: EXT_ARG is the timed wait, NODROP the lossless overflow, RSRC_TAGS came with the multishot poll. */
@@ -504,10 +506,25 @@ static int check_polls(const struct mrt__ring *ring)
 	return 0;
 }
 
+/* How long the kernel may take for what should take no time. */
+static uint64_t patience(const struct mrt__ring *ring, uint64_t ns)
+{
+	return ring->sqpoll ? ns * MRT__RING_SQPOLL_SLOWER : ns;
+}
+
+/* Leave the CPU to SQPOLL's thread; it may have no other. */
+static void let_thread_run(const struct mrt__ring *ring)
+{
+	const struct timespec pause = { .tv_nsec = MRT__RING_SQPOLL_PAUSE_NS };
+
+	if (ring->sqpoll)
+		(void)nanosleep(&pause, NULL); /* cut short: a shorter pause */
+}
+
 /* Submit what is staged, all of it. */
 static int flush_all(struct mrt__ring *ring)
 {
-	uint64_t deadline = mrt__clock_now() + MRT__RING_ENABLE_NS_MAX;
+	uint64_t deadline = mrt__clock_now() + patience(ring, MRT__RING_ENABLE_NS_MAX);
 
 	while (mrt__ring_staged(ring)) {
 		if (mrt__clock_now() >= deadline)
@@ -515,8 +532,8 @@ static int flush_all(struct mrt__ring *ring)
 		(void)mrt__ring_flush(ring); /* what it left is what the loop tests */
 		if (ring->forbidden)
 			return ring->forbidden;
-		if (ring->sqpoll)
-			(void)sched_yield(); /* always succeeds */
+		if (mrt__ring_staged(ring))
+			let_thread_run(ring);
 	}
 	return 0;
 }
@@ -580,13 +597,13 @@ static void drain_turn(struct mrt__ring *ring, uint64_t timeout_ns)
 		mrt__ring_wait(ring, timeout_ns);
 	} else {
 		(void)mrt__ring_flush(ring); /* what it left the caller sees */
-		(void)sched_yield(); /* always succeeds */
+		let_thread_run(ring);
 	}
 }
 
 int mrt__ring_drain(struct mrt__ring *ring)
 {
-	uint64_t deadline = mrt__clock_now() + MRT__RING_DRAIN_NS_MAX, now;
+	uint64_t deadline = mrt__clock_now() + patience(ring, MRT__RING_DRAIN_NS_MAX), now;
 	struct mrt__ring_done done;
 	unsigned events = 0, i;
 
