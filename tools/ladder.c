@@ -144,12 +144,14 @@ void ladder_fini(struct ladder *l)
 void ladder_judge(struct ladder *l, const struct series *s)
 {
 	for (unsigned i = 0; i < LADDER_RUNGS_NR && s->rounds; i++) {
-		const struct engine_note *note;
+		const struct result *r;
 
 		if (l->rung[i].variant < 0)
 			continue;
-		note = &series_at(s, 0, (unsigned)l->rung[i].variant)->note;
-		if (note->rung[0] && strcmp(note->rung, l->rung[i].name))
-			leave_out(l, (enum ladder_rung)i, "%s", note->rung_text);
+		r = series_at(s, 0, (unsigned)l->rung[i].variant);
+		if (r->note.rung[0] && strcmp(r->note.rung, l->rung[i].name))
+			leave_out(l, (enum ladder_rung)i, "%s", r->note.rung_text);
+		else if (result_iops_all(r) <= 0)
+			leave_out(l, (enum ladder_rung)i, "no I/O ended well");
 	}
 }

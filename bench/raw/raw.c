@@ -4,7 +4,7 @@
  * histogram as the runtime. One thread a job, pinned, with a ring of its own; one system call a batch, which submits
  * what is staged, runs deferred work and waits for one completion; then everything that is there is reaped and the
  * next I/Os are staged. What the fast path's options ask for is done as one would by hand: a job's buffers are one
- * registered region, its file is slot 0 of a table, commands go into 128-byte entries.
+ * registered region (with commands one each), its file is slot 0 of a table, commands go into 128-byte entries.
  *
  * The flags are those that measured best (SINGLE_ISSUER | DEFER_TASKRUN | TASKRUN_FLAG | SUBMIT_ALL | NO_SQARRAY),
  * stripped step by step where a kernel refuses them. Entering is done by hand, as liburing 2.3's wrappers skip the call
@@ -182,19 +182,31 @@ static int register_files(struct raw_job *w)
 	return 0;
 }
 
+/*
+ * One region for all of a job's buffers. With commands one for each: kernels before 6.2 count the pages from the buffer to
+ * the end of its region against the most that a command may have.
+ */
+static int register_buffers(struct raw_job *w)
+{
+	const struct run *r = w->job->run;
+	unsigned depth = r->o->iodepth, nr = r->o->fast.nvme ? depth : 1;
+	struct iovec iov[OPTS_IODEPTH_MAX];
+
+	iov[0] = (struct iovec){ w->job->slots[0].buf, r->buffers_bytes / r->jobs_nr };
+	for (unsigned i = 0; r->o->fast.nvme && i < depth; i++)
+		iov[i] = (struct iovec){ w->job->slots[i].buf, w->job->slots[i].len };
+	return io_uring_register_buffers(&w->ring, iov, nr);
+}
+
 static int register_resources(struct raw_job *w)
 {
 	const struct run *r = w->job->run;
-	struct iovec iov = {
-		.iov_base = w->job->slots[0].buf,
-		.iov_len = r->buffers_bytes / r->jobs_nr,
-	};
 	int rc = 0;
 
 	w->opcode[DIR_READ] = IORING_OP_READ;
 	w->opcode[DIR_WRITE] = IORING_OP_WRITE;
 	if (r->o->fast.fixedbufs) {
-		rc = io_uring_register_buffers(&w->ring, &iov, 1);
+		rc = register_buffers(w);
 		w->opcode[DIR_READ] = IORING_OP_READ_FIXED;
 		w->opcode[DIR_WRITE] = IORING_OP_WRITE_FIXED;
 	}
@@ -324,7 +336,10 @@ static void prep_command(struct raw_job *w, struct io_uring_sqe *sqe, const stru
 	sqe->opcode = IORING_OP_URING_CMD;
 	sqe->fd = slot_fd(s);
 	sqe->cmd_op = NVME_URING_CMD_IO;
-	sqe->uring_cmd_flags = w->job->run->o->fast.fixedbufs ? IORING_URING_CMD_FIXED : 0;
+	if (w->job->run->o->fast.fixedbufs) {
+		sqe->uring_cmd_flags = IORING_URING_CMD_FIXED;
+		sqe->buf_index = (uint16_t)(s - w->job->slots);
+	}
 	cmd->opcode = s->is_write ? NVME_CMD_WRITE : NVME_CMD_READ;
 	cmd->nsid = t->nvme_nsid;
 	cmd->addr = (uint64_t)(uintptr_t)s->buf;
