@@ -42,7 +42,7 @@ struct mrt__nvme_ns;
 #define MRT__FILES_MAX (1u << MRT__FILE_SLOT_BITS)
 #define MRT__FILES_DEFAULT 1024u
 #define MRT__FILE_GENS (1u << (30 - MRT__FILE_SLOT_BITS))
-#define MRT__FILE_WHY_BYTES 160
+#define MRT__FILE_WHY_BYTES 256
 
 enum mrt__file_state {
 	MRT__FILE_EMPTY,        /* in the free list. -> OPEN */
