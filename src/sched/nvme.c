@@ -109,7 +109,7 @@ static void parse_controller(const uint8_t *id, struct mrt__nvme_ns *ns)
 static void parse_namespace(const uint8_t *id, struct mrt__nvme_ns *ns)
 {
 	uint8_t flbas = id[26];
-	unsigned format = (flbas & 0xf) | (flbas & 0x60) >> 1;
+	unsigned format = (flbas & 0xfu) | (flbas & 0x60u) >> 1;
 	const uint8_t *lbaf = id + 128 + 4 * format;
 
 	ns->blocks = le64_at(id);
