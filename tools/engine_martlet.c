@@ -297,8 +297,12 @@ static void martlet_finish(struct run *r)
 		 r->jobs_nr, r->jobs_nr == 1 ? "" : "s");
 	if (mrt_runtime_ring_report(rt, &ring) == 0)
 		snprintf(r->note.ring, sizeof(r->note.ring), "%s", ring.text);
+	else
+		ring.sqpoll_ns = 0;
 	note_rung(r);
 	note_stats(&r->note);
+	if (ring.sqpoll_ns > 0)
+		note_extra(&r->note, "sqpoll_cpu_ms", (double)ring.sqpoll_ns / 1e6);
 }
 
 struct close_frame {

@@ -242,7 +242,7 @@ struct mrt_rung_report {
  * @param rt   NULL: the running task's
  * @param fd   descriptor, or one from mrt_file_register()
  * @param buf  the memory that is to be read into or written from; NULL: such of mrt_alloc()
- * @return 0, -EINVAL, -EBADF, -ECHILD
+ * @return 0, -EINVAL, -EBADF, -ECHILD; -EMFILE (a handle is looked at through a second descriptor)
  */
 MRT_API int mrt_file_report(struct mrt_runtime *rt, int fd, const void *buf, struct mrt_rung_report *ret_report);
 

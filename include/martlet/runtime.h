@@ -88,8 +88,8 @@ MRT_API void mrt_runtime_opts_init(struct mrt_runtime_opts *opts);
 /**
  * Create a runtime and, multi-thread, start its workers.
  *
- * Rings are created here, so that what is missing shows here. Each failure is also told to the log with a sentence
- * that says what to do.
+ * Rings are created here, so that what is missing shows here. Each failure but -E2BIG, -EDEADLK and -ECHILD is also told
+ * to the log with a sentence that says what to do (but a `size` of 0: then there is no log).
  *
  * @thread  any but a worker
  * @owner   *ret_rt is the caller's until mrt_runtime_destroy; the options are copied
@@ -107,6 +107,7 @@ MRT_API void mrt_runtime_opts_init(struct mrt_runtime_opts *opts);
  *         -EMFILE      out of file descriptors
  *         -EAGAIN      no thread could be started
  *         -EDEADLK     called on a worker
+ *         -ECHILD      in a child after fork
  */
 MRT_API int mrt_runtime_create(const struct mrt_runtime_opts *opts, struct mrt_runtime **ret_rt);
 
@@ -168,6 +169,7 @@ struct mrt_ring_report {
 	uint32_t features;      /* IORING_FEAT_* */
 	uint32_t ring_fd_registered;    /* 1: enters use a registered ring descriptor */
 	uint32_t no_iowait;             /* 1: parked workers do not count as iowait */
+	uint64_t sqpoll_ns;             /* SQPOLL: CPU time of the kernel's thread so far; 0: none, or unknown */
 	char text[256];         /* the same in words, with each fall-back and its reason */
 };
 
@@ -175,7 +177,7 @@ struct mrt_ring_report {
  * Say what the rings really got.
  *
  * @thread  any
- * @blocks  never
+ * @blocks  never; with SQPOLL for a look into /proc
  * @return 0, -EINVAL
  */
 MRT_API int mrt_runtime_ring_report(const struct mrt_runtime *rt, struct mrt_ring_report *ret_report);

@@ -31,7 +31,7 @@ struct mrt__meter {
 	struct mrt_worker_hists *hists;
 	const struct mrt_ctl *ctl;
 	mrt__ctl_word seen[2];          /* ctl as it was taken over */
-	bool seen_listeners;            /* of poll_start, poll_end or op_complete */
+	uint8_t seen_listeners;         /* mrt__meter_listeners() then */
 	bool records_polls;
 	bool records_ops;
 	bool shows_start;               /* full: poll_start_ns is set */
@@ -55,12 +55,13 @@ void mrt__meter_init(struct mrt__meter *m, const struct mrt__stats *stats, unsig
 /* Take over what ctl and the listeners ask for. */
 void mrt__meter_update(struct mrt__meter *m);
 
-static inline bool mrt__meter_listeners(void)
+/* Who listens, a bit each: one that comes is seen also where another listens already. */
+static inline uint8_t mrt__meter_listeners(void)
 {
 #if MRT__USDT
-	return (mrt__sem_poll_start | mrt__sem_poll_end | mrt__sem_op_complete) != 0;
+	return (uint8_t)((mrt__sem_poll_start != 0) | (mrt__sem_poll_end != 0) << 1 | (mrt__sem_op_complete != 0) << 2);
 #else
-	return false;
+	return 0;
 #endif
 }
 

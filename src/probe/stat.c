@@ -171,7 +171,7 @@ static void fill_file(struct mrt__stats *s, struct mrt_stats_file *f, const uint
 	f->btf_off = btf_off;
 	f->btf_bytes = (uint32_t)btf->bytes;
 	memcpy((char *)f + btf_off, btf->blob, btf->bytes);
-	/* last: who sees the magic sees the rest */
+	/* [STATS.magic.pub] last: who sees the magic sees the rest; pairs with the acquire of whoever maps the memfd */
 	__atomic_store_n(&f->magic, MRT_STATS_MAGIC, __ATOMIC_RELEASE);
 }
 

@@ -17,6 +17,16 @@
 #define mrt__stat_get(p) __atomic_load_n((p), __ATOMIC_RELAXED)
 /* the writer reads its own word plainly */
 #define mrt__stat_add(p, n) mrt__stat_set((p), *(p) + (n))
+/* Make a count that several write at least n: it never falls. @progress lock-free */
+static inline void mrt__stat_raise(uint64_t *p, uint64_t n)
+{
+	uint64_t seen = mrt__stat_get(p);
+
+	/* relaxed: a count; on failure `seen` is what somebody else has made of it */
+	while (seen < n && !__atomic_compare_exchange_n(p, &seen, n, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
+		;
+}
+
 /* words of mrt_global that have several writers */
 #define mrt__stat_add_shared(p, n) ((void)__atomic_fetch_add((p), (__typeof__(*(p)))(n), __ATOMIC_RELAXED))
 

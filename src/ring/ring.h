@@ -21,7 +21,7 @@
 
 struct mrt__ring;
 
-/* The opcodes that Martlet uses; values are the kernel's (asserted in uring.c where its header knows them). */
+/* The opcodes that Martlet uses; values are the kernel's (asserted in uring_setup.c where its header knows them). */
 enum mrt__opcode {
 	MRT__OPCODE_NOP = 0,
 	MRT__OPCODE_READV = 1,

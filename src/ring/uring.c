@@ -38,6 +38,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "probe/stat.h"
 #include "probe/usdt.h"
 #include "ring/abi.h"
 
@@ -66,12 +67,6 @@ static _Thread_local __attribute__((tls_model("initial-exec"))) char ring_thread
 const void *mrt__ring_thread(void)
 {
 	return &ring_thread;
-}
-
-static inline void count(uint64_t *counter, uint64_t n)
-{
-	/* relaxed: one writer; readers want each counter whole, and no order between counters */
-	__atomic_store_n(counter, *counter + n, __ATOMIC_RELAXED);
 }
 
 _Static_assert(MRT__RING_CMD_BYTES <= 2 * sizeof(struct io_uring_sqe) - offsetof(struct io_uring_sqe, addr3), "fits");
@@ -106,8 +101,7 @@ static inline void stage(struct mrt__ring *ring, const struct mrt__ring_args *ar
 
 	fill(sqe_at(ring, tail), args, extra_fd, user_data);
 	ring->sq_tail = tail + 1;
-	/* relaxed: a gauge */
-	__atomic_store_n(ring->staged_gauge, tail + 1 - ring->sq_head, __ATOMIC_RELAXED);
+	mrt__stat_set(ring->staged_gauge, tail + 1 - ring->sq_head);
 }
 
 static void stage_cancel(struct mrt__ring *ring, uint64_t user_data)
@@ -175,9 +169,8 @@ static int see_head(struct mrt__ring *ring)
 	unsigned taken = head - ring->sq_head;
 
 	ring->sq_head = head;
-	count(&ring->stats->sqes, taken);
-	/* relaxed: a gauge */
-	__atomic_store_n(ring->staged_gauge, staged(ring), __ATOMIC_RELAXED);
+	mrt__stat_add(&ring->stats->sqes, taken);
+	mrt__stat_set(ring->staged_gauge, staged(ring));
 	return (int)taken;
 }
 
@@ -285,7 +278,7 @@ static inline void note_overflow(struct mrt__ring *ring)
 
 	if (mrt__unlikely(overflowed != ring->overflowed)) {
 		if (overflowed)
-			count(&ring->stats->cq_overflows, 1);
+			mrt__stat_add(&ring->stats->cq_overflows, 1);
 		ring->overflowed = overflowed;
 	}
 }
@@ -330,7 +323,7 @@ static int enter_published(struct mrt__ring *ring, unsigned min_complete, unsign
 	mrt__assert(ring->owner == mrt__ring_thread());
 	note_overflow(ring);
 	ret = io_uring_enter2(ring->enter_fd, staged(ring), min_complete, flags | ring->enter_flags, arg, arg_bytes);
-	count(&ring->stats->enters, 1);
+	mrt__stat_add(&ring->stats->enters, 1);
 	taken = see_head(ring);
 	note_overflow(ring);
 	mrt__fire(ring_enter, ring->stats->index, (uint64_t)taken, min_complete, (uint64_t)ret);
@@ -533,7 +526,7 @@ static inline __attribute__((always_inline)) unsigned reap(struct mrt__ring *rin
 		memcpy(&done[nr++], cqe, sizeof(done[0]));
 	}
 	if (head != ring->cq_head) {
-		count(&ring->stats->cqes, head - ring->cq_head);
+		mrt__stat_add(&ring->stats->cqes, head - ring->cq_head);
 		mrt__fire(cq_drain, ring->stats->index, head - ring->cq_head);
 		ring->cq_head = head;
 		/* [CQ.head] gives the slots back, after their CQEs were read; pairs with the kernel's acquire */

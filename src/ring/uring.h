@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * The inside of the real ring: uring.c has the paths that run all the time, uring_setup.c those that run once,
- * uring_regs.c the tables of buffers and files.
+ * uring_regs.c the tables of buffers and files, uring_report.c what it got.
  *
  * The kernel's ring contract, to which the labels in the code refer:
  *

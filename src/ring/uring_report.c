@@ -96,6 +96,7 @@ void mrt__ring_report(const struct mrt__ring *ring, struct mrt_ring_report *ret_
 	ret_report->features = ring->uring.features;
 	ret_report->ring_fd_registered = ring->owner && !ring->register_error;
 	ret_report->no_iowait = ring->wait_flags != 0;
+	ret_report->sqpoll_ns = mrt__ring_sq_thread_ns(ring);
 	report_text(ring, ret_report->text, sizeof(ret_report->text));
 }
 

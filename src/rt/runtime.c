@@ -45,7 +45,6 @@
 #define REPORT_WAIT_NS (200 * MRT__NS_PER_MS)
 #define ARENA_BYTES_MIN (UINT64_C(2) << 20)
 #define ARENA_BYTES_MAX_DEFAULT (UINT64_C(1) << 30)
-#define ARENA_BYTES_LIMIT (UINT64_C(1) << 40)   /* of address space; what memory there is shows when it is used */
 
 enum phase {
 	PHASE_STARTING,
@@ -60,7 +59,6 @@ struct mrt_runtime {
 	unsigned rings_nr, workers_made, threads_nr;
 	struct mrt__ring **rings;
 	pthread_t *threads;
-	bool floats;
 
 	pthread_mutex_t lock;           /* of what follows */
 	pthread_cond_t changed;
@@ -145,6 +143,10 @@ static int check_cpus(const struct mrt_runtime_opts *o)
 		say(o, "option cpus_nr is %u but cpus is NULL", o->cpus_nr);
 		return -EINVAL;
 	}
+	if (o->sqpoll_cpu && (*o->sqpoll_cpu < 0 || *o->sqpoll_cpu >= CPU_SETSIZE)) {
+		say(o, "option sqpoll_cpu is %d: not a CPU number", *o->sqpoll_cpu);
+		return -EINVAL;
+	}
 	for (i = 0; i < o->cpus_nr; i++) {
 		if (o->cpus[i] >= 0 && o->cpus[i] < CPU_SETSIZE)
 			continue;
@@ -191,7 +193,7 @@ static int fill_defaults(struct mrt_runtime_opts *o, unsigned cpus_allowed)
 		o->arena_bytes_max = mrt__max(ARENA_BYTES_MAX_DEFAULT, o->arena_bytes);
 	if (check_range(o, "files_max", o->files_max, 1, MRT__FILES_MAX) ||
 	    check_range(o, "sqpoll_idle_ms", o->sqpoll_idle_ms, 1, 60000) ||
-	    check_range(o, "arena_bytes_max", o->arena_bytes_max, ARENA_BYTES_MIN, ARENA_BYTES_LIMIT) ||
+	    check_range(o, "arena_bytes_max", o->arena_bytes_max, ARENA_BYTES_MIN, MRT__ARENA_BYTES_MAX) ||
 	    check_range(o, "arena_bytes", o->arena_bytes, 0, o->arena_bytes_max))
 		return -EINVAL;
 	o->files_max = round_up_pow2(o->files_max);
@@ -471,8 +473,7 @@ static void abandon(struct mrt__fork_link *link)
 	for (i = 0; i < rt->workers_made; i++)
 		if (rt->sched.workers[i]->polled)
 			mrt__ring_abandon(rt->sched.workers[i]->polled);
-	if (rt->sched.arena)
-		mrt__arena_abandon(rt->sched.arena);
+	mrt__arena_abandon(rt->sched.arena);
 }
 
 /* Every task has ended, so a cell that is in use is kept by a handle. */
@@ -573,27 +574,36 @@ static int alloc_parts(struct mrt_runtime *rt, const struct mrt_runtime_opts *o)
 	return err ? err : mrt__idle_init(&s->idle, s->workers_nr);
 }
 
+/* Parts that say nothing themselves. @return err */
+static int tell(const struct mrt_runtime_opts *o, const char *part, int err)
+{
+	if (err)
+		say(o, "no room for %s: %s; ask for fewer workers, or see which limit is reached (ulimit -a)", part,
+		    strerrordesc_np(-err));
+	return err;
+}
+
 static int build(struct mrt_runtime *rt, const struct mrt_runtime_opts *o, const int *cpus, unsigned cpus_nr)
 {
 	struct mrt__pool_opts po = { .threads_max = o->blocking_threads_max, .queue_max = o->blocking_queue_max,
 				     .keep_alive_ns = o->blocking_keep_alive_ns, .name = rt->name };
 	struct mrt__arena_opts ao = { .sched = &rt->sched, .bytes = o->arena_bytes, .bytes_max = o->arena_bytes_max,
 				      .workers_nr = o->workers_nr };
-	int err = alloc_parts(rt, o);
+	int err = tell(o, "the tables and the statistics", alloc_parts(rt, o));
 
 	po.stats = rt->sched.stats_mem.global;
 	if (!err)
 		err = make_rings(rt, o, cpus, cpus_nr);
 	if (!err)
-		err = mrt__files_create(&rt->sched, o->files_max, &rt->sched.files);
+		err = tell(o, "the registered files", mrt__files_create(&rt->sched, o->files_max, &rt->sched.files));
 	if (!err)
-		err = mrt__arena_create(&ao, &rt->sched.arena);
+		err = tell(o, "the arena", mrt__arena_create(&ao, &rt->sched.arena));
 	if (!err)
-		err = make_workers(rt, o, cpus, cpus_nr);
+		err = tell(o, "the workers", make_workers(rt, o, cpus, cpus_nr));
 	if (!err)
-		err = mrt__pool_create(&po, &rt->sched.pool);
+		err = tell(o, "the blocking pool", mrt__pool_create(&po, &rt->sched.pool));
 	if (!err)
-		err = mrt__fork_add(&rt->fork);
+		err = tell(o, "a fork handler", mrt__fork_add(&rt->fork));
 	if (!err && !rt->sched.current_thread)
 		err = start_threads(rt, o);
 	return err;
@@ -879,9 +889,9 @@ void mrt_runtime_destroy(struct mrt_runtime *rt)
 
 	if (!rt || mrt__sched_is_forked())
 		return;
-	/* current-thread: its ring was never usable, so nothing ever ran */
-	err = rt->enable_err ? 0 : mrt_runtime_shutdown_wait(rt, UINT64_MAX);
-	if (err) {
+	err = mrt_runtime_shutdown_wait(rt, UINT64_MAX);
+	/* current-thread: where its ring was never usable, nothing ever ran */
+	if (err && !rt->enable_err) {
 		mrt__sched_log(&rt->sched, MRT_LOG_ERROR, "mrt_runtime_destroy: %s; the runtime stays alive",
 			       strerrordesc_np(-err));
 		return;
@@ -889,6 +899,7 @@ void mrt_runtime_destroy(struct mrt_runtime *rt)
 	if (rt->drain_err) {
 		mrt__sched_log(&rt->sched, MRT_LOG_ERROR,
 			       "a ring still holds requests of the kernel's: the runtime's memory is not freed");
+		mrt__sched_log_remove(&rt->sched); /* its context may go with the caller */
 		return;
 	}
 	free_runtime(rt);

@@ -302,6 +302,7 @@ int mrt__arena_view_init(struct mrt__arena_view *v, struct mrt__arena *a, const 
 		atomic_store_explicit(&a->uses_nr, nr + 1, memory_order_release);
 		mrt__unlock(&a->lock);
 	}
+	v->second = same != NULL;
 	v->base = (uintptr_t)a->base;
 	v->span = a->span;
 	v->blocks = a->blocks;
@@ -430,26 +431,10 @@ bool mrt__arena_check(struct mrt__arena *a, FILE *why)
 
 /* ---- the public half ---- */
 
-int mrt__arena_find_sched(struct mrt_runtime *rt, struct mrt__sched **ret_sched)
-{
-	struct mrt__worker *w = mrt__worker_self;
-
-	if (mrt__sched_is_forked())
-		return -ECHILD;
-	/* struct mrt_runtime begins with its scheduler (asserted in src/rt) */
-	if (rt)
-		*ret_sched = (struct mrt__sched *)(void *)rt;
-	else if (w && w->task)
-		*ret_sched = w->sched;
-	else
-		return -EINVAL;
-	return 0;
-}
-
 int mrt_alloc(struct mrt_runtime *rt, size_t bytes, size_t align, void **ret_ptr)
 {
 	struct mrt__sched *s;
-	int err = mrt__arena_find_sched(rt, &s);
+	int err = mrt__sched_find(rt, &s);
 
 	if (err)
 		return err;
@@ -465,7 +450,7 @@ void mrt_free(struct mrt_runtime *rt, void *ptr)
 
 	if (!ptr)
 		return;
-	err = mrt__arena_find_sched(rt, &s);
+	err = mrt__sched_find(rt, &s);
 	if (err == -ECHILD)
 		return;
 	if (err)

@@ -74,6 +74,7 @@ struct mrt__arena_view {
 	const _Atomic uint32_t *regions_nr;     /* of the arena */
 	uint32_t seen;                          /* regions that `fixed` knows of */
 	bool cloned;                            /* the ring's buffer table is a copy of the donor's */
+	bool second;                            /* of a worker that has another: what it lacks is its own affair */
 	struct mrt__arena *arena;
 };
 
@@ -117,7 +118,7 @@ void mrt__arena_view_fini(struct mrt__arena_view *view);
  * somebody is registering just now.
  *
  * @thread  the ring's owner
- * @blocks  for a system call or two for each new region
+ * @blocks  for a system call or two for each new region; where locked memory is short, for up to 30 ms a try, by halves
  */
 void mrt__arena_sync(struct mrt__arena_view *view, struct mrt__ring *ring);
 

@@ -474,7 +474,8 @@ static void sync_own(struct mrt__arena_view *v, struct mrt__ring *ring, uint32_t
 		if (err)
 			bytes = 0;
 		if (bytes < mrt__region_fixed(r)) {
-			lower_fixed(a, r, bytes);
+			if (!v->second)
+				lower_fixed(a, r, bytes);
 			if (!err || err == -ENOMEM)
 				say_memlock(a, r->bytes, bytes);
 		}

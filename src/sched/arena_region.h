@@ -160,7 +160,4 @@ int mrt__arena_begin(struct mrt__arena *a, uint64_t bytes);
  */
 int mrt__arena_grow(struct mrt__arena *a, uint64_t need, uint64_t align);
 
-/* The scheduler that a public call means; rt NULL: the running task's. @thread any @return 0, -EINVAL, -ECHILD */
-int mrt__arena_find_sched(struct mrt_runtime *rt, struct mrt__sched **ret_sched);
-
 #endif

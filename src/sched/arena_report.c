@@ -108,7 +108,7 @@ static void report_arena(struct mrt__arena *a, struct mrt_arena_report *r)
 int mrt_arena_report(struct mrt_runtime *rt, struct mrt_arena_report *ret_report)
 {
 	struct mrt__sched *s;
-	int err = mrt__arena_find_sched(rt, &s);
+	int err = mrt__sched_find(rt, &s);
 
 	if (err)
 		return err;

@@ -343,7 +343,7 @@ static struct iovec worst_segment(const struct mrt__op *op, const struct dio_ali
 	const struct iovec *iov = one.iov_base;
 	uint32_t i;
 
-	if (op->kind == MRT__OP_READ || op->kind == MRT__OP_WRITE)
+	if (!mrt__op_is_vectored(op))
 		return one;
 	for (i = 0; i < op->io.len; i++) {
 		if ((uintptr_t)iov[i].iov_base % align->mem || iov[i].iov_len % align->off)
@@ -379,8 +379,7 @@ void mrt__file_explain_einval(struct mrt__op *op)
 	struct dio_align align;
 	int flags, fd = op->io.fd;
 
-	if (op->kind != MRT__OP_READ && op->kind != MRT__OP_WRITE && op->kind != MRT__OP_READV &&
-	    op->kind != MRT__OP_WRITEV)
+	if (!mrt__op_is_rw(op))
 		return;
 	if (op->flags & MRT__OPF_FILE) {
 		const struct mrt__file *f = mrt__file_of(op->task->sched->files, fd);

@@ -203,13 +203,13 @@ out:
 
 int mrt_file_register(struct mrt_runtime *rt, int fd, unsigned flags)
 {
-	struct mrt__sched *s = (struct mrt__sched *)(void *)(rt ? rt : mrt_runtime_self());
 	struct mrt__file found = { .fd = fd };
-	int ret;
+	struct mrt__sched *s;
+	int ret = mrt__sched_find(rt, &s);
 
-	if (mrt__sched_is_forked())
-		return -ECHILD;
-	if (!s || flags & ~(MRT_FILE_POLLED | MRT_FILE_PASSTHROUGH))
+	if (ret)
+		return ret;
+	if (flags & ~(MRT_FILE_POLLED | MRT_FILE_PASSTHROUGH))
 		return -EINVAL;
 	if (fd < 0 || mrt__is_handle(fd) || fcntl(fd, F_GETFD) < 0)
 		return -EBADF;
@@ -245,7 +245,6 @@ static bool take_learned(struct mrt__file *f, unsigned worker)
 static void table_set(struct mrt__worker *w, struct mrt__file_use *u, unsigned slot)
 {
 	unsigned max = w->sched->files->max;
-
 	int err = mrt__ring_file_set(w->ring, max, slot, u->fd);
 
 	if (err == 0)
@@ -260,15 +259,15 @@ static void table_set(struct mrt__worker *w, struct mrt__file_use *u, unsigned s
 static void table_clear(struct mrt__worker *w, struct mrt__file_use *u, unsigned slot)
 {
 	unsigned max = w->sched->files->max;
-	int ret = 0;
+	int err = 0, polled_err = 0;
 
 	if (u->ready & MRT__FILE_ON_MAIN)
-		ret = mrt__ring_file_set(w->ring, max, slot, -1);
-	if (u->ready & MRT__FILE_ON_POLLED && ret == 0)
-		ret = mrt__ring_file_set(w->polled, max, slot, -1);
-	if (ret)
+		err = mrt__ring_file_set(w->ring, max, slot, -1);
+	if (u->ready & MRT__FILE_ON_POLLED)
+		polled_err = mrt__ring_file_set(w->polled, max, slot, -1);
+	if (err || polled_err)
 		mrt__sched_log(w->sched, MRT_LOG_WARN, "a ring could not let go of a closed file (error %d): it stays open until "
-						       "its slot %u is used again", -ret, slot);
+						       "its slot %u is used again", err ? -err : -polled_err, slot);
 	u->ready = 0;
 }
 
@@ -519,68 +518,81 @@ struct mrt_op *mrt_file_unregister(struct mrt_op *op, int file)
 
 /* ---- which rung ---- */
 
-static int look_at(struct mrt__sched *s, int fd, struct mrt__rung_facts *facts, char *why)
+/* What the runtime knows of a handle. With the lock. @param why  [MRT__FILE_WHY_BYTES] */
+static void fill_facts(struct mrt__sched *s, struct mrt__file *f, struct mrt__rung_facts *facts, char *why)
 {
-	struct mrt__file *f = NULL;
-	int ret, err;
+	/* relaxed, all three: a report */
+	facts->handle = true;
+	facts->fixed_file = atomic_load_explicit(&s->files->table_error, memory_order_relaxed) == 0;
+	facts->polled_asked = f->asked & MRT_FILE_POLLED;
+	facts->polled = f->flags & MRT_FILE_POLLED && !atomic_load_explicit(&f->unpollable, memory_order_relaxed);
+	facts->hybrid_asked = s->polled_opts.flags & MRT__RING_OPT_HYBRID;
+	facts->hybrid = facts->polled && f->hybrid;
+	facts->passthrough = f->nvme != NULL;
+	facts->buffer_refused = atomic_load_explicit(&f->unfixed, memory_order_relaxed);
+	memcpy(why, f->why, MRT__FILE_WHY_BYTES);
+}
+
+/* The device is looked at without the lock, which workers take in their turns: a file system may be slow to answer. */
+static int look_at_handle(struct mrt__sched *s, int handle, struct mrt__rung_facts *facts, char *why)
+{
+	struct mrt__nvme_ns ns = { 0 };
+	struct mrt__file *f;
+	int fd, ret;
 
 	pthread_mutex_lock(&s->files->lock); /* no close takes the descriptor away meanwhile */
-	if (mrt__is_handle(fd)) {
-		f = mrt__file_of(s->files, fd);
-		if (!f) {
-			pthread_mutex_unlock(&s->files->lock);
-			return -EBADF;
-		}
-		/* relaxed: a report */
-		err = atomic_load_explicit(&s->files->table_error, memory_order_relaxed);
-		facts->handle = true;
-		facts->fixed_file = err == 0;
-		facts->polled_asked = f->asked & MRT_FILE_POLLED;
-		facts->polled = f->flags & MRT_FILE_POLLED && !atomic_load_explicit(&f->unpollable, memory_order_relaxed);
-		facts->hybrid_asked = s->polled_opts.flags & MRT__RING_OPT_HYBRID;
-		facts->hybrid = facts->polled && f->hybrid;
-		facts->passthrough = f->nvme != NULL;
-		facts->buffer_refused = atomic_load_explicit(&f->unfixed, memory_order_relaxed);
-		memcpy(why, f->why, MRT__FILE_WHY_BYTES);
-		fd = f->fd;
+	f = mrt__file_of(s->files, handle);
+	if (!f) {
+		pthread_mutex_unlock(&s->files->lock);
+		return -EBADF;
 	}
-	ret = mrt__rung_look(fd, f ? f->nvme : NULL, &facts->dev);
+	fill_facts(s, f, facts, why);
+	if (f->nvme)
+		ns = *f->nvme;
+	fd = fcntl(f->fd, F_DUPFD_CLOEXEC, 0);
+	ret = -errno;
 	pthread_mutex_unlock(&s->files->lock);
+	if (fd < 0)
+		return ret;
+	ret = mrt__rung_look(fd, facts->passthrough ? &ns : NULL, &facts->dev);
+	(void)close(fd); /* a second name, read from only */
 	return ret;
 }
 
-/* Would a read into `buf` use a fixed buffer? @param why  [MRT__FILE_WHY_BYTES] */
+/* Would a read into `buf` use a fixed buffer? @param why  [why_bytes] if it would not because of the arena */
 static bool look_at_buffer(struct mrt_runtime *rt, const struct mrt__sched *s, const void *buf, char *why, size_t why_bytes)
 {
 	struct mrt_arena_report arena;
+	enum mrt__arena_kind kind;
 
 	if (mrt_arena_report(rt, &arena))
 		return false;
-	if (!buf && (arena.mapped_bytes == 0 || arena.registered_bytes > 0))
-		return true; /* what is mapped first is registered first */
-	if (buf && mrt__arena_look(s->arena, (uintptr_t)buf, 1) == MRT__ARENA_FIXED)
-		return true;
-	if (!buf || mrt__arena_look(s->arena, (uintptr_t)buf, 1) == MRT__ARENA_PLAIN)
+	if (buf)
+		kind = mrt__arena_look(s->arena, (uintptr_t)buf, 1);
+	else /* what is mapped first is registered first */
+		kind = arena.mapped_bytes == 0 || arena.registered_bytes > 0 ? MRT__ARENA_FIXED : MRT__ARENA_PLAIN;
+	if (kind == MRT__ARENA_PLAIN)
 		(void)snprintf(why, why_bytes, "%s", arena.text); /* cut to fit */
-	return false;
+	return kind == MRT__ARENA_FIXED;
 }
 
 int mrt_file_report(struct mrt_runtime *rt, int fd, const void *buf, struct mrt_rung_report *ret_report)
 {
-	struct mrt__sched *s = (struct mrt__sched *)(void *)(rt ? rt : mrt_runtime_self());
 	char polled_why[MRT__FILE_WHY_BYTES] = "", buffer_why[sizeof(((struct mrt_arena_report *)0)->text)] = "";
 	struct mrt__rung_facts facts = { .polled_why = polled_why, .buffer_why = buffer_why };
-	int ret;
+	struct mrt__sched *s;
+	int ret = mrt__sched_find(rt, &s);
 
-	if (mrt__sched_is_forked())
-		return -ECHILD;
-	if (!s || !ret_report)
-		return -EINVAL;
-	ret = look_at(s, fd, &facts, polled_why);
 	if (ret)
 		return ret;
-	facts.fixed_buffer = look_at_buffer(rt ? rt : mrt_runtime_self(), s, buf, buffer_why, sizeof(buffer_why));
+	if (!ret_report)
+		return -EINVAL;
+	ret = mrt__is_handle(fd) ? look_at_handle(s, fd, &facts, polled_why) : mrt__rung_look(fd, NULL, &facts.dev);
+	if (ret)
+		return ret;
+	facts.fixed_buffer = look_at_buffer(rt, s, buf, buffer_why, sizeof(buffer_why));
 	if (facts.handle && !facts.fixed_file)
+		/* relaxed: a report */
 		facts.file_why = strerrordesc_np(-atomic_load_explicit(&s->files->table_error, memory_order_relaxed));
 	mrt__rung_report(&facts, ret_report);
 	return 0;

@@ -34,14 +34,14 @@
 static int check_file(int file, enum mrt__op_kind kind)
 {
 	struct mrt__worker *w = mrt__worker_self;
-	const struct mrt__file *f;
+	const struct mrt__file_use *u;
 
 	if (!w || !w->task)
 		return 0;
-	f = mrt__file_of(w->sched->files, file);
-	if (!f)
+	u = mrt__is_handle(file) ? mrt__file_use_of(w, file) : NULL;
+	if (!u)
 		return -EBADF;
-	if (f->nvme)
+	if (u->flags & MRT_FILE_PASSTHROUGH)
 		return 0;
 	mrt__sched_log(w->sched, MRT_LOG_ERROR, "%s on file %d: it was not registered with MRT_FILE_PASSTHROUGH",
 		       mrt__op_kind_name(kind), file);
@@ -95,16 +95,15 @@ struct mrt_op *mrt_nvme_command(struct mrt_op *op, int file, struct mrt_nvme_cmd
 }
 
 /* The kinds that may be commands, and so have a status in io.op_flags. */
-static bool is_command(unsigned kind)
+static bool is_command(const struct mrt__op *op)
 {
-	return kind == MRT__OP_READ || kind == MRT__OP_WRITE || kind == MRT__OP_READV || kind == MRT__OP_WRITEV ||
-	       kind == MRT__OP_FSYNC || kind == MRT__OP_FDATASYNC || kind == MRT__OP_NVME_CMD ||
-	       kind == MRT__OP_NVME_IDENTIFY;
+	return mrt__op_is_rw(op) || op->kind == MRT__OP_FSYNC || op->kind == MRT__OP_FDATASYNC ||
+	       op->kind == MRT__OP_NVME_CMD || op->kind == MRT__OP_NVME_IDENTIFY;
 }
 
 bool mrt__nvme_has_status(const struct mrt__op *op)
 {
-	return is_command(op->kind) && op->io.op_flags & HAS_STATUS;
+	return is_command(op) && op->io.op_flags & HAS_STATUS;
 }
 
 uint32_t mrt_nvme_status(const struct mrt_op *pub)
@@ -128,13 +127,13 @@ static void fill_info(const struct mrt__nvme_ns *ns, struct mrt_nvme_node *ret_n
 
 int mrt_nvme_info(struct mrt_runtime *rt, int file, struct mrt_nvme_node *ret_node)
 {
-	struct mrt__sched *s = (struct mrt__sched *)(void *)(rt ? rt : mrt_runtime_self());
 	const struct mrt__file *f;
-	int ret = 0;
+	struct mrt__sched *s;
+	int ret = mrt__sched_find(rt, &s);
 
-	if (mrt__sched_is_forked())
-		return -ECHILD;
-	if (!s || !ret_node)
+	if (ret)
+		return ret;
+	if (!ret_node)
 		return -EINVAL;
 	pthread_mutex_lock(&s->files->lock); /* no close frees it meanwhile */
 	f = mrt__file_of(s->files, file);
@@ -155,18 +154,13 @@ static bool is_write(const struct mrt__op *op)
 	return op->kind == MRT__OP_WRITE || op->kind == MRT__OP_WRITEV;
 }
 
-static bool is_vectored(const struct mrt__op *op)
-{
-	return op->kind == MRT__OP_READV || op->kind == MRT__OP_WRITEV;
-}
-
 static uint64_t asked_bytes(const struct mrt__op *op)
 {
 	const struct iovec *iov = (const struct iovec *)(uintptr_t)op->io.addr;
 	uint64_t sum = 0;
 	uint32_t i;
 
-	if (!is_vectored(op))
+	if (!mrt__op_is_vectored(op))
 		return op->io.len;
 	for (i = 0; i < op->io.len; i++)
 		sum += iov[i].iov_len;
@@ -187,7 +181,7 @@ static int64_t build_rw(struct mrt__op *op, const struct mrt__nvme_ns *ns, void 
 		log_refusal(op, "a passthrough file has no position of its own: give an offset instead of MRT_OFF_CURRENT");
 		return -EINVAL;
 	}
-	if (is_vectored(op))
+	if (mrt__op_is_vectored(op))
 		bytes = mrt__nvme_build_rwv(ns, is_write(op), (const struct iovec *)(uintptr_t)op->io.addr, op->io.len,
 					    op->io.off, cmd, ret_vector);
 	else
@@ -291,7 +285,6 @@ static void fill_outcome(const struct mrt__op *op, uint32_t status, uint64_t ext
 
 int32_t mrt__nvme_end(struct mrt__op *op, int32_t res, uint64_t extra)
 {
-	bool moves = op->kind == MRT__OP_READ || op->kind == MRT__OP_WRITE || is_vectored(op);
 	uint32_t step = op->io.op_flags;
 
 	if (res < 0) {
@@ -306,5 +299,5 @@ int32_t mrt__nvme_end(struct mrt__op *op, int32_t res, uint64_t extra)
 		op->io.op_flags = (uint32_t)res | HAS_STATUS;
 		return mrt__nvme_errno((uint32_t)res);
 	}
-	return moves ? (int32_t)step : 0;
+	return mrt__op_is_rw(op) ? (int32_t)step : 0;
 }

@@ -450,11 +450,6 @@ static bool hold_second(struct mrt__worker *w, struct mrt__op *op, struct stagin
 	return true;
 }
 
-static inline bool is_rw(unsigned kind)
-{
-	return kind == MRT__OP_READ || kind == MRT__OP_WRITE || kind == MRT__OP_READV || kind == MRT__OP_WRITEV;
-}
-
 /* A read or write that a polled ring takes: see mrt__rung_polled_max(). */
 static bool is_pollable(const struct mrt__file_use *u, const struct mrt__op *op)
 {
@@ -471,7 +466,7 @@ static inline int hold_files(struct mrt__worker *w, struct mrt__op *op, struct s
 
 	if (mrt__unlikely(!u))
 		return -EBADF;
-	if (mrt__unlikely(u->flags & MRT_FILE_POLLED && is_rw(op->kind)) && is_pollable(u, op)) {
+	if (mrt__unlikely(u->flags & MRT_FILE_POLLED && mrt__op_is_rw(op)) && is_pollable(u, op)) {
 		on = MRT__FILE_ON_POLLED;
 		st->ring = w->polled;
 		st->view = &w->polled_arena;
@@ -798,7 +793,7 @@ static bool lower_rung(struct mrt__worker *w, struct mrt__op *op, bool polled)
 			mrt__file_unpoll(w, op->io.fd, -EOPNOTSUPP);
 		return op->flags & MRT__OPF_FILE;
 	}
-	if (!is_rw(op->kind) || op->io.buf_index == NO_FIXED || !needs_hold(w, op))
+	if (!mrt__op_is_rw(op) || op->io.buf_index == NO_FIXED || !needs_hold(w, op))
 		return false;
 	op->io.buf_index = NO_FIXED;
 	return true;

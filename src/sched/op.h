@@ -169,6 +169,17 @@ static inline struct mrt_op *mrt__op_public(struct mrt__op *op)
 	return (struct mrt_op *)(void *)op;
 }
 
+static inline bool mrt__op_is_vectored(const struct mrt__op *op)
+{
+	return op->kind == MRT__OP_READV || op->kind == MRT__OP_WRITEV;
+}
+
+/* A read or write of a file: what may be direct, polled, or a command. */
+static inline bool mrt__op_is_rw(const struct mrt__op *op)
+{
+	return op->kind == MRT__OP_READ || op->kind == MRT__OP_WRITE || mrt__op_is_vectored(op);
+}
+
 /* "read", "sleep", ... */
 const char *mrt__op_kind_name(unsigned kind);
 

@@ -13,9 +13,6 @@
  */
 #include "sched/task.h"
 
-#ifndef _GNU_SOURCE
-#define _GNU_SOURCE
-#endif
 #include <dlfcn.h>
 #include <errno.h>
 #include <limits.h>
@@ -451,7 +448,7 @@ static struct mrt__outside *outside_of_thread(struct mrt__sched *s)
 	static atomic_uint next;
 	static __thread unsigned mine __attribute__((tls_model("initial-exec")));
 
-	if (!mine)
+	if (!mine) /* relaxed: the numbers need only be spread */
 		mine = 1 + atomic_fetch_add_explicit(&next, 1, memory_order_relaxed) % MRT__OUTSIDE_HEAPS_NR;
 	return &s->outside[mine - 1];
 }

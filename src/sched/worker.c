@@ -50,7 +50,6 @@ int mrt__worker_create(const struct mrt__worker_opts *opts, struct mrt__worker *
 	w->cpu = opts->cpu;
 	w->keeper = MRT__WORD_KEEPER_OF(opts->index);
 	w->stats = &opts->sched->stats[opts->index];
-	mrt__stat_set(&w->stats->index, opts->index);
 	mrt__stat_set(&w->stats->cpu, opts->cpu);
 	w->next_enabled = true;
 	w->inject_interval = w->inject_left = opts->sched->inject_interval;
@@ -88,6 +87,16 @@ void mrt__worker_destroy(struct mrt__worker *w)
 
 /* ---- the polled ring ---- */
 
+/* Its ring may be there or not, enabled only if it was drained. */
+static void free_polled(struct mrt__worker *w)
+{
+	struct mrt__ring *ring = w->polled;
+
+	w->polled = NULL; /* first: a fork by another thread looks here for what to abandon */
+	mrt__ring_destroy(ring);
+	mrt__arena_view_fini(&w->polled_arena);
+}
+
 bool mrt__worker_make_polled(struct mrt__worker *w)
 {
 	struct mrt__ring_opts opts = w->sched->polled_opts;
@@ -96,17 +105,17 @@ bool mrt__worker_make_polled(struct mrt__worker *w)
 	if (w->polled || w->polled_error)
 		return w->polled != NULL;
 	opts.stats = w->stats;
-	w->polled_error = mrt__ring_create(&opts, &w->polled, why, sizeof(why));
+	w->polled_error = mrt__arena_view_init(&w->polled_arena, w->sched->arena, &w->arena);
+	if (!w->polled_error)
+		w->polled_error = mrt__ring_create(&opts, &w->polled, why, sizeof(why));
 	if (!w->polled_error)
 		w->polled_error = mrt__ring_enable(w->polled, w->cpu);
 	if (!w->polled_error)
-		w->polled_error = mrt__arena_view_init(&w->polled_arena, w->sched->arena, &w->arena);
-	if (!w->polled_error)
 		return true;
 	mrt__sched_log(w->sched, MRT_LOG_WARN, "worker %u has no polled ring, so its polled files go through the ordinary one: "
-					       "%s (error %d)", w->index, why, -w->polled_error);
-	mrt__ring_destroy(w->polled);
-	w->polled = NULL;
+					       "%s (error %d)", w->index, why[0] ? why : strerrordesc_np(-w->polled_error),
+		       -w->polled_error);
+	free_polled(w);
 	return false;
 }
 
@@ -119,9 +128,7 @@ int mrt__worker_drain(struct mrt__worker *w)
 		err = mrt__ring_drain(w->polled);
 		if (err)
 			return err;
-		mrt__arena_view_fini(&w->polled_arena);
-		mrt__ring_destroy(w->polled);
-		w->polled = NULL;
+		free_polled(w);
 	}
 	return mrt__ring_drain(w->ring);
 }
@@ -586,8 +593,7 @@ static void publish_shares(struct mrt__worker *w)
 		mrt__stat_add_shared(&g->timers, timers - w->timers_shared);
 	w->alive_shared = alive;
 	w->timers_shared = timers;
-	if (mrt__stat_get(&g->remote_wakes) < wakes)
-		mrt__stat_set(&g->remote_wakes, wakes); /* of two who do so at once, the older value is mended at the next look */
+	mrt__stat_raise(&g->remote_wakes, wakes);
 }
 
 /* Work that others could help with: wake a searcher. A stale count only delays the help. */
@@ -879,6 +885,7 @@ static bool may_stop(struct mrt__sched *s)
 {
 	unsigned i;
 
+	/* acquire: what was set before the close; pairs with [SCHED.closing.dekker] in mrt__sched_close() */
 	if (!atomic_load_explicit(&s->closing, memory_order_acquire))
 		return false;
 	/*
@@ -890,7 +897,7 @@ static bool may_stop(struct mrt__sched *s)
 	if (atomic_fetch_add_explicit(&s->walked_heaps, 0, memory_order_acq_rel) < MRT__OUTSIDE_HEAPS_NR ||
 	    mrt__sched_tasks_alive(s) > 0)
 		return false;
-	/* who sets it wakes the others; each of them looks at the counts for itself */
+	/* who sets it wakes the others; each of them looks at the counts for itself. acq_rel: pairs with itself, one sets it first */
 	if (!atomic_exchange_explicit(&s->stopping, true, memory_order_acq_rel))
 		for (i = 0; i < s->workers_nr; i++)
 			if (s->workers[i] != mrt__worker_self)
@@ -974,12 +981,12 @@ static void left_idle(struct mrt__worker *w)
 }
 
 /*
- * Does an op wait for an SQE alone? The kernel took nothing when the turn sent queued ops, and may take what is staged
+ * Does an op, or the cancel of a closing file's ops, wait for an SQE alone? The kernel took nothing when the turn sent queued ops, and may take what is staged
  * when it is asked to wait: then nothing would come by to stage the rest. (Without a credit, a completion will.)
  */
 static bool has_submittable(const struct mrt__worker *w)
 {
-	return w->queued_head && (w->credits > 0 || !(w->queued_head->flags & MRT__OPF_CREDIT));
+	return w->cancels_due > 0 || (w->queued_head && (w->credits > 0 || !(w->queued_head->flags & MRT__OPF_CREDIT)));
 }
 
 bool mrt__worker_park_begin(struct mrt__worker *w, uint64_t *ret_timeout_ns)

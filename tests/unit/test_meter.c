@@ -86,6 +86,27 @@ START_TEST(knobs_say_which_polls_are_timed_and_recorded)
 }
 END_TEST
 
+#if MRT__USDT
+START_TEST(a_listener_is_noticed_also_where_another_listens_already)
+{
+	mrt__sem_op_complete++;
+	mrt__meter_look(&meter);
+	ck_assert_uint_ne(meter.poll_mask, 0);
+	ck_assert_uint_eq(meter.op_interval, 1);
+	mrt__sem_poll_start++;
+	mrt__meter_look(&meter);
+	ck_assert_uint_eq(meter.poll_mask, 0); /* every poll */
+	mrt__sem_poll_start--;
+	mrt__meter_look(&meter);
+	ck_assert_uint_ne(meter.poll_mask, 0);
+	ck_assert_uint_eq(meter.op_interval, 1);
+	mrt__sem_op_complete--;
+	mrt__meter_look(&meter);
+	ck_assert_uint_ne(meter.op_interval, 1);
+}
+END_TEST
+#endif
+
 START_TEST(ops_are_sampled_near_their_rate_and_not_in_step)
 {
 	unsigned i, timed = 0, in_step = 0;
@@ -255,6 +276,9 @@ int main(void)
 	tcase_add_checked_fixture(tc, setup, teardown);
 	tcase_add_test(tc, a_duration_is_in_the_bucket_that_begins_at_or_below_it);
 	tcase_add_test(tc, knobs_say_which_polls_are_timed_and_recorded);
+#if MRT__USDT
+	tcase_add_test(tc, a_listener_is_noticed_also_where_another_listens_already);
+#endif
 	tcase_add_test(tc, ops_are_sampled_near_their_rate_and_not_in_step);
 	tcase_add_test(tc, an_opcode_beyond_the_table_stays_inside_it);
 	tcase_add_test(tc, integrals_are_depth_times_time);
