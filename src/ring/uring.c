@@ -162,7 +162,7 @@ static __attribute__((noinline)) void catch_up(struct mrt__ring *ring)
 }
 
 /* @return SQEs that the kernel has taken since we looked last */
-static int see_head(struct mrt__ring *ring)
+static inline int see_head(struct mrt__ring *ring)
 {
 	/* [SQ.head] the kernel has copied what lies below; pairs with its release */
 	unsigned head = atomic_load_explicit(ring->sq_khead, memory_order_acquire);
