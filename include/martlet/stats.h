@@ -81,7 +81,6 @@ enum mrt_timing {
 	X(info, u32, sq_entries, "size of the SQ")                                                                     \
 	X(gauge, u32, cq_ready, "completions seen at the last ring turn")                                              \
 	X(info, u32, cq_entries, "size of the CQ")                                                                     \
-	X(gauge, u32, credits, "ops that end by themselves and may still be given to the kernel")                      \
 	X(gauge, u64, poll_fn, "address of the function being polled; 0: none is")                                     \
 	X(gauge, u64, poll_task, "address of the task last polled")                                                    \
 	X(gauge, u64, poll_start_ns, "when the poll that runs began, CLOCK_MONOTONIC; 0: not timed")                   \
@@ -170,7 +169,7 @@ enum mrt_timing {
 	A(counter, u64, op_timed, MRT_OPCODES_NR, "ops timed, by opcode")                                              \
 	A(counter, u64, op_sum_ns, MRT_OPCODES_NR, "their time from staging to reaping, by opcode, ns")
 
-/* mrt_ctl: read by each worker at its ring turns; written from outside at any time. */
+/* mrt_ctl: read by each worker every few ring turns; written from outside at any time. */
 #define MRT_CTL(X, A, L)                                                                                               \
 	X(gauge, timing, poll_timing, "which polls are timed")                                                         \
 	X(gauge, u32, poll_shift, "SAMPLED: one poll in 2^poll_shift, 0..31")                                          \

@@ -121,10 +121,11 @@ void mrt__meter_clock(struct mrt__meter *m, uint64_t now)
 
 	m->turns_left = MRT__METER_TURNS;
 	if (m->looks > 0) {
-		mrt__stat_add(&m->stats->local_queue_ns, m->queue_sum * ns / m->looks);
+		mrt__stat_add(&m->stats->local_queue_ns, m->queue_sum * ns / (2 * (uint64_t)m->looks));
 		mrt__stat_add(&m->stats->inflight_ns, m->inflight_sum * ns / m->looks);
 	}
 	m->looks = 0;
 	m->queue_sum = m->inflight_sum = 0;
 	m->clock_ns = now;
+	mrt__meter_look(m);
 }

@@ -2,7 +2,7 @@
 /*
  * A worker's meter: what is timed, and the sums behind the integrals. The owner's alone.
  *
- * What is asked for (mrt_ctl, and probes that somebody listens to) is looked at once a ring turn and turned into the few
+ * What is asked for (mrt_ctl, and probes that somebody listens to) is looked at every few ring turns and turned into the few
  * words that the paths of polls and ops compare with, so that these pay one branch that is there anyway:
  *
  *	polls  every poll whose number has no bit of poll_mask is timed. One in 32 always is, for the scheduler; what is
@@ -43,7 +43,7 @@ struct mrt__meter {
 	uint32_t turns_left;            /* turns until the clock is read anyway */
 
 	/* since clock_ns */
-	uint32_t looks;                 /* at the depths */
+	uint32_t looks;                 /* turns: how often the depths were looked at */
 	uint64_t queue_sum;
 	uint64_t inflight_sum;
 	uint64_t clock_ns;
@@ -65,7 +65,7 @@ static inline uint8_t mrt__meter_listeners(void)
 #endif
 }
 
-/* Has somebody turned the knobs? Once a ring turn, and after a sleep. */
+/* Has somebody turned the knobs? When the clock is read, and after a sleep. */
 static inline void mrt__meter_look(struct mrt__meter *m)
 {
 	const mrt__ctl_word *c = (const void *)m->ctl;
@@ -100,7 +100,11 @@ static inline bool mrt__meter_op_start(struct mrt__meter *m, unsigned opcode)
 /* A timed op was reaped. */
 void mrt__meter_op_end(struct mrt__meter *m, unsigned opcode, bool ends_by_itself, uint64_t ns);
 
-/* The depths now; at the begin and the end of a turn: in between a queue falls, more or less evenly. */
+/*
+ * The depths at the end of a turn. Between two turns a queue falls more or less evenly, so its mean length is that of the
+ * end of one and the begin of the next; it is empty at a turn's begin, unless the turn was due in any case: then whoever
+ * takes the turn adds to queue_sum before.
+ */
 static inline void mrt__meter_depths(struct mrt__meter *m, uint32_t queue, uint32_t inflight)
 {
 	m->queue_sum += queue;
@@ -108,7 +112,7 @@ static inline void mrt__meter_depths(struct mrt__meter *m, uint32_t queue, uint3
 	m->looks++;
 }
 
-/* Bring the integrals up to now. */
+/* The turn that reads the clock, or a park: bring the integrals up to now, look at the knobs. */
 void mrt__meter_clock(struct mrt__meter *m, uint64_t now);
 
 /* A sleep is over: nothing was queued, ops went on. */

@@ -66,6 +66,14 @@ static inline void check_awaitable(const struct mrt_task *t, const struct mrt__o
 		bug_awaited(op);
 }
 
+/* Out of line: a probe's call would have charge() save registers. */
+static __attribute__((noinline)) bool exhaust(struct mrt__worker *w, struct mrt_task *t, int32_t offset)
+{
+	mrt__stat_add(&w->stats->budget_yields, 1);
+	mrt__fire(budget_exhausted, w->index, mrt__arg(t));
+	return suspend(t, offset, 0);
+}
+
 /* An await that need not wait costs a unit of budget; without budget, or after mrt_yield, it gives others a turn. */
 static bool charge(struct mrt_task *t, int32_t offset)
 {
@@ -82,9 +90,7 @@ static bool charge(struct mrt_task *t, int32_t offset)
 		w->budget--;
 		return false;
 	}
-	mrt__stat_add(&w->stats->budget_yields, 1);
-	mrt__fire(budget_exhausted, w->index, mrt__arg(t));
-	return suspend(t, offset, 0);
+	return exhaust(w, t, offset);
 }
 
 bool mrt_task_await(struct mrt_task *t, struct mrt_op *pub, int32_t offset)

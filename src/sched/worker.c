@@ -574,7 +574,6 @@ static void publish_gauges(struct mrt__worker *w)
 	mrt__stat_set(&w->stats->inflight_io, io);
 	mrt__stat_set(&w->stats->inflight_peer, w->inflight - io);
 	mrt__stat_set(&w->stats->inflight_polled, w->polled_inflight);
-	mrt__stat_set(&w->stats->credits, w->credits);
 	mrt__meter_depths(&w->meter, queue, w->inflight);
 }
 
@@ -655,8 +654,6 @@ bool mrt__worker_turn(struct mrt__worker *w)
 		mrt__bug("a task went on in a child after fork; call exec or _exit there");
 	w->in_turn = true;
 	w->turn_woken = 0;
-	mrt__meter_look(&w->meter);
-	mrt__meter_depths(&w->meter, mrt__runq_len(&w->runq), w->inflight);
 	/* relaxed: it comes with a wake; seen now or at the next turn */
 	if (mrt__unlikely(atomic_load_explicit(&w->sched->closing, memory_order_relaxed)) && !w->heap_aborted)
 		abort_all(w);
@@ -725,6 +722,7 @@ static void tune_events(struct mrt__worker *w)
 
 static __attribute__((noinline)) void event_turn(struct mrt__worker *w)
 {
+	w->meter.queue_sum += mrt__runq_len(&w->runq); /* other turns come when it is empty */
 	(void)mrt__worker_turn(w); /* there is work in any case */
 	publish_shares(w);
 	if (w->sched->tune_events)

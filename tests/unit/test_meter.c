@@ -139,8 +139,10 @@ END_TEST
 
 START_TEST(integrals_are_depth_times_time)
 {
+	/* two turns: after the first 10 are queued, and 6 are left when the second begins, which queues 4 */
 	mrt__meter_depths(&meter, 10, 4);
-	mrt__meter_depths(&meter, 0, 8);
+	meter.queue_sum += 6;
+	mrt__meter_depths(&meter, 4, 8);
 	mrt__meter_clock(&meter, 1000 + 600);
 	ck_assert_uint_eq(stats.workers[1].local_queue_ns, 5 * 600);
 	ck_assert_uint_eq(stats.workers[1].inflight_ns, 6 * 600);
@@ -148,7 +150,7 @@ START_TEST(integrals_are_depth_times_time)
 	ck_assert_uint_eq(stats.workers[1].local_queue_ns, 5 * 600);
 	mrt__meter_slept(&meter, 3, 1000, 2700);
 	ck_assert_uint_eq(stats.workers[1].inflight_ns, 6 * 600 + 3000);
-	mrt__meter_depths(&meter, 1, 1);
+	mrt__meter_depths(&meter, 2, 1);
 	mrt__meter_clock(&meter, 2800);
 	ck_assert_uint_eq(stats.workers[1].local_queue_ns, 5 * 600 + 100);
 }
