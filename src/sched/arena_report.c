@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "sched/sched.h"
+#include "sched/worker.h"
 
 #define UNIT MRT__ARENA_UNIT
 

@@ -2,7 +2,6 @@
 /* What concerns all workers: the log, the count of tasks, the close; and what fork does to them. */
 #include "sched/sched.h"
 
-#include <errno.h>
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -15,22 +14,6 @@ void mrt__sched_attach_stats(struct mrt__sched *s)
 {
 	s->stats = s->stats_mem.workers;
 	mrt__inject_init(&s->inject, &s->stats_mem.global->inject_depth);
-}
-
-int mrt__sched_find(struct mrt_runtime *rt, struct mrt__sched **ret_sched)
-{
-	struct mrt__worker *w = mrt__worker_self;
-
-	if (mrt__sched_is_forked())
-		return -ECHILD;
-	/* struct mrt_runtime begins with its scheduler (asserted in src/rt) */
-	if (rt)
-		*ret_sched = (struct mrt__sched *)(void *)rt;
-	else if (w && w->task)
-		*ret_sched = w->sched;
-	else
-		return -EINVAL;
-	return 0;
 }
 
 void mrt__sched_log(struct mrt__sched *s, int level, const char *fmt, ...)

@@ -87,9 +87,6 @@ struct mrt__sched {
 /* The statistics have their memory: what is built from now on uses it. @thread the builder */
 void mrt__sched_attach_stats(struct mrt__sched *s);
 
-/* The scheduler of a runtime, or with NULL that of the running task. @thread any @return 0, -EINVAL, -ECHILD */
-int mrt__sched_find(struct mrt_runtime *rt, struct mrt__sched **ret_sched);
-
 /* Say something through the log callback; no newline. @thread any */
 __attribute__((format(printf, 3, 4)))
 void mrt__sched_log(struct mrt__sched *s, int level, const char *fmt, ...);

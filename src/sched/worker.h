@@ -6,6 +6,7 @@
 #ifndef MRT_SCHED_WORKER_H
 #define MRT_SCHED_WORKER_H
 
+#include <errno.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -107,6 +108,23 @@ struct mrt__worker {
 
 /* The calling thread's worker, or NULL. The simulation sets it by hand. */
 extern __thread struct mrt__worker *mrt__worker_self __attribute__((tls_model("initial-exec")));
+
+/* The scheduler of a runtime, or with NULL that of the running task. @thread any @return 0, -EINVAL, -ECHILD */
+static inline int mrt__sched_find(struct mrt_runtime *rt, struct mrt__sched **ret_sched)
+{
+	struct mrt__worker *w = mrt__worker_self;
+
+	if (mrt__sched_is_forked())
+		return -ECHILD;
+	/* struct mrt_runtime begins with its scheduler (asserted in src/rt) */
+	if (rt)
+		*ret_sched = (struct mrt__sched *)(void *)rt;
+	else if (w && w->task)
+		*ret_sched = w->sched;
+	else
+		return -EINVAL;
+	return 0;
+}
 
 struct mrt__worker_opts {
 	struct mrt__sched *sched;
