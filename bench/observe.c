@@ -21,6 +21,8 @@
 #define FILE_BYTES (1u << 20)
 
 enum what { NOP, READ, YIELD };
+enum backend { BACKEND_BPF, BACKEND_MEMFD, BACKEND_HEAP };
+enum timing { TIMING_OFF, TIMING_SAMPLED, TIMING_FULL };
 
 struct job {
 	struct mrt_op op;
@@ -155,6 +157,7 @@ int main(int argc, char **argv)
 	unsigned backend, timing, i;
 	uint64_t ops, start;
 	int64_t left;
+	int err;
 
 	if (argc < 6) {
 		fprintf(stderr, "usage: observe nop|read|yield bpf|memfd|heap off|sampled|full OPS TASKS [FILE]\n");
@@ -164,6 +167,10 @@ int main(int argc, char **argv)
 	job.what = choose(argv[1], whats, 3);
 	backend = choose(argv[2], backends, 3);
 	timing = choose(argv[3], timings, 3);
+	if (backend == BACKEND_HEAP && timing != TIMING_SAMPLED) {
+		fprintf(stderr, "observe: on the heap nobody can switch timing: sampled\n");
+		return 2;
+	}
 	ops = strtoull(argv[4], NULL, 10);
 	jobs.nr = (unsigned)strtoul(argv[5], NULL, 10);
 	if (job.what == READ)
@@ -173,13 +180,16 @@ int main(int argc, char **argv)
 	opts.flavour = MRT_FLAVOUR_CURRENT_THREAD;
 	opts.flags = flags[backend];
 	opts.seed = 1;
-	if (mrt_runtime_create(&opts, &rt))
-		return 1;
+	err = mrt_runtime_create(&opts, &rt);
+	if (err)
+		bench_die("mrt_runtime_create: %s", strerror(-err));
 	if (strcmp(mrt_stats_backend(rt), backends[backend]) != 0) {
 		fprintf(stderr, "observe: the statistics are in: %s\n", mrt_stats_backend(rt));
 		return 77;
 	}
 	ctl = find_ctl();
+	if (!ctl && backend != BACKEND_HEAP)
+		bench_die("observe: the control word in %s is not found", backends[backend]);
 	if (ctl)
 		ctl->poll_timing = ctl->op_timing = timing;
 
