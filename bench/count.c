@@ -14,7 +14,7 @@
  *	wake         two tasks wake each other: a round trip, two wakes
  *	timer        start a sleep of 10 s, cancel it, await it
  *	echo         64 bytes there and back over a socket pair: two sends, two receives
- *	yield        give way to another task that does the same
+ *	yield        two tasks give way to each other: a yield of each
  *
  * With --workers=W the runtime has W workers, for counts that need no valgrind. Prints the enters per op, from the
  * workers' own statistics.
@@ -193,7 +193,7 @@ static enum mrt_poll yielder_poll(struct mrt_task *self, void *frame)
 	MRT_RETURN(self, 0);
 }
 
-/* The root only waits, and each op of the count is a yield. */
+/* Two tasks that yield by turns: an op of the count is a yield of each. */
 static enum mrt_poll yield_root(struct mrt_task *self, void *frame)
 {
 	struct root *f = frame;

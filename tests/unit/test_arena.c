@@ -4,7 +4,7 @@
  * their own, in each of the ways that kernels differ. Whenever a hold says "registered, with this index", the ring's table
  * must hold the memory at that index.
  *
- * The real kernel, and ordinary users on it, are in tests/integration/test_arena.c. The scheduler's part (who holds and
+ * The real kernel, and ordinary users on it, are in tests/integration/test_arena_io.c. The scheduler's part (who holds and
  * releases when) is not here.
  */
 #include <check.h>
