@@ -87,25 +87,7 @@ static void run(int variant, mrt_poll_fn fn, size_t frame_bytes)
 }
 
 /* NVME_TASK(name, { members of the frame }) { body }: a test on `file`, in all variants; as ITEST_TASK. */
-#define NVME_TASK(name, ...)                                                                            \
-	struct name##_frame __VA_ARGS__;                                                                \
-	static enum mrt_poll name##_body(struct mrt_task *self, struct name##_frame *f);                \
-	static enum mrt_poll name##_poll(struct mrt_task *self, void *frame)                            \
-	{                                                                                               \
-		return name##_body(self, frame);                                                        \
-	}                                                                                               \
-	START_TEST(name)                                                                                \
-	{                                                                                               \
-		run(_i, name##_poll, sizeof(struct name##_frame));                                      \
-	}                                                                                               \
-	END_TEST                                                                                        \
-	static enum mrt_poll name##_body(struct mrt_task *self, struct name##_frame *f)
-
-#define RES(expr, value)                                                                                \
-	do {                                                                                            \
-		MRT_AWAIT(self, expr);                                                                  \
-		ck_assert_int_eq(f->op.res, value);                                                     \
-	} while (0)
+#define NVME_TASK(name, ...) ITEST_TASK_WITH(name, run, __VA_ARGS__)
 
 static void block_write(const void *buf, size_t bytes, int64_t off)
 {
@@ -147,14 +129,14 @@ NVME_TASK(what_the_block_layer_wrote_is_read, { struct mrt_op op; size_t bytes; 
 	fresh(64 * KIB);
 	block_write(out, 64 * KIB, AREA);
 	for (f->bytes = 512; f->bytes <= 64 * KIB; f->bytes *= 2) {
-		RES(mrt_nvme_read(&f->op, file, in, f->bytes, AREA), (int64_t)f->bytes);
+		ITEST_RES(mrt_nvme_read(&f->op, file, in, f->bytes, AREA), (int64_t)f->bytes);
 		ck_assert_mem_eq(in, out, f->bytes);
 		ck_assert_int_eq(in[f->bytes], 0x5a);
 		ck_assert_uint_eq(mrt_nvme_status(&f->op), 0);
 	}
 	/* the ordinary functions do the same */
 	memset(in, 0, sizeof(in));
-	RES(mrt_read(&f->op, file, in, 4096, AREA + 4096), 4096);
+	ITEST_RES(mrt_read(&f->op, file, in, 4096, AREA + 4096), 4096);
 	ck_assert_mem_eq(in, out + 4096, 4096);
 	MRT_RETURN(self, 0);
 }
@@ -163,11 +145,11 @@ NVME_TASK(what_passthrough_wrote_the_block_layer_reads, { struct mrt_op op; })
 {
 	MRT_BEGIN(self);
 	fresh(64 * KIB);
-	RES(mrt_nvme_write(&f->op, file, out, 32 * KIB, AREA), 32 * KIB);
-	RES(mrt_write(&f->op, file, out + 32 * KIB, 32 * KIB, AREA + 32 * KIB), 32 * KIB);
-	RES(mrt_nvme_flush(&f->op, file), 0);
-	RES(mrt_fsync(&f->op, file), 0);
-	RES(mrt_fdatasync(&f->op, file), 0);
+	ITEST_RES(mrt_nvme_write(&f->op, file, out, 32 * KIB, AREA), 32 * KIB);
+	ITEST_RES(mrt_write(&f->op, file, out + 32 * KIB, 32 * KIB, AREA + 32 * KIB), 32 * KIB);
+	ITEST_RES(mrt_nvme_flush(&f->op, file), 0);
+	ITEST_RES(mrt_fsync(&f->op, file), 0);
+	ITEST_RES(mrt_fdatasync(&f->op, file), 0);
 	block_read(in, 64 * KIB, AREA);
 	ck_assert_mem_eq(in, out, 64 * KIB);
 	MRT_RETURN(self, 0);
@@ -181,11 +163,11 @@ NVME_TASK(memory_may_lie_anywhere, { struct mrt_op op; size_t at; })
 	block_write(out, 16 * KIB, AREA);
 	for (f->at = 1; f->at < 4096; f->at = f->at * 5 + 1) {
 		memset(in, 0x5a, 32 * KIB);
-		RES(mrt_nvme_read(&f->op, file, in + f->at, 8 * KIB, AREA), 8 * KIB);
+		ITEST_RES(mrt_nvme_read(&f->op, file, in + f->at, 8 * KIB, AREA), 8 * KIB);
 		ck_assert_mem_eq(in + f->at, out, 8 * KIB);
 		ck_assert_int_eq(in[f->at - 1], 0x5a);
 		ck_assert_int_eq(in[f->at + 8 * KIB], 0x5a);
-		RES(mrt_nvme_write(&f->op, file, in + f->at, 8 * KIB, AREA + 32 * KIB), 8 * KIB);
+		ITEST_RES(mrt_nvme_write(&f->op, file, in + f->at, 8 * KIB, AREA + 32 * KIB), 8 * KIB);
 		block_read(in, 8 * KIB, AREA + 32 * KIB);
 		ck_assert_mem_eq(in, out, 8 * KIB);
 	}
@@ -205,11 +187,11 @@ NVME_TASK(arena_memory_is_used_as_registered_buffers, {
 	ck_assert_int_eq(mrt_alloc(NULL, 16 * KIB, 0, &f->block), 0);
 	f->a = f->block;
 	memcpy(f->a, out, 16 * KIB);
-	RES(mrt_nvme_write(&f->op, file, f->a, 16 * KIB, AREA), 16 * KIB);
+	ITEST_RES(mrt_nvme_write(&f->op, file, f->a, 16 * KIB, AREA), 16 * KIB);
 	block_read(in, 16 * KIB, AREA);
 	ck_assert_mem_eq(in, out, 16 * KIB);
 	memset(f->a, 0, 16 * KIB);
-	RES(mrt_nvme_read(&f->op, file, f->a + 512, 8 * KIB, AREA + 4096), 8 * KIB);
+	ITEST_RES(mrt_nvme_read(&f->op, file, f->a + 512, 8 * KIB, AREA + 4096), 8 * KIB);
 	ck_assert_mem_eq(f->a + 512, out + 4096, 8 * KIB);
 	ck_assert_int_eq(f->a[511], 0);
 	ck_assert_int_eq(f->a[512 + 8 * KIB], 0);
@@ -220,7 +202,7 @@ NVME_TASK(arena_memory_is_used_as_registered_buffers, {
 		      f->report.text);
 	f->cmd = rw_cmd(2, f->a, 16, AREA);
 	memset(f->a, 0, 16 * KIB);
-	RES(mrt_nvme_command(&f->op, file, &f->cmd, 0), 0);
+	ITEST_RES(mrt_nvme_command(&f->op, file, &f->cmd, 0), 0);
 	ck_assert_mem_eq(f->a, out, 8 * KIB);
 	mrt_free(NULL, f->block);
 	MRT_RETURN(self, 0);
@@ -234,14 +216,14 @@ NVME_TASK(segments_are_read_and_written, { struct mrt_op op; struct iovec iov[4]
 	f->iov[1] = (struct iovec){ out + 512, 0 };
 	f->iov[2] = (struct iovec){ out + 512, 7 * 512 };
 	f->iov[3] = (struct iovec){ out + 4096, 28 * KIB };
-	RES(mrt_writev(&f->op, file, f->iov, 4, AREA), 32 * KIB);
+	ITEST_RES(mrt_writev(&f->op, file, f->iov, 4, AREA), 32 * KIB);
 	block_read(in, 32 * KIB, AREA);
 	ck_assert_mem_eq(in, out, 32 * KIB);
 	memset(in, 0, sizeof(in));
 	f->iov[0] = (struct iovec){ in + 100 * KIB, 256 };
 	f->iov[1] = (struct iovec){ in + 200 * KIB, 256 };
 	f->iov[2] = (struct iovec){ in + 300 * KIB, 4096 };
-	RES(mrt_readv(&f->op, file, f->iov, 3, AREA), 4096 + 512);
+	ITEST_RES(mrt_readv(&f->op, file, f->iov, 3, AREA), 4096 + 512);
 	ck_assert_mem_eq(in + 100 * KIB, out, 256);
 	ck_assert_mem_eq(in + 200 * KIB, out + 256, 256);
 	ck_assert_mem_eq(in + 300 * KIB, out + 512, 4096);
@@ -254,21 +236,21 @@ NVME_TASK(what_is_longer_than_a_command_is_short_or_goes_on, { struct mrt_op op;
 	ck_assert_uint_gt(info.transfer_bytes_max, 0);
 	ck_assert_uint_lt(info.transfer_bytes_max, BIG);
 	fresh(BIG);
-	RES(mrt_write_all(&f->op, file, out, BIG, AREA), BIG);
+	ITEST_RES(mrt_write_all(&f->op, file, out, BIG, AREA), BIG);
 	ck_assert_int_eq(f->op.why, 0);
 	block_read(in, BIG, AREA);
 	ck_assert_mem_eq(in, out, BIG);
 	memset(in, 0, sizeof(in));
 	/* at an odd address, so that it lies in one page more */
-	RES(mrt_read_exact(&f->op, file, in + 1, BIG, AREA), BIG);
+	ITEST_RES(mrt_read_exact(&f->op, file, in + 1, BIG, AREA), BIG);
 	ck_assert_mem_eq(in + 1, out, BIG);
-	RES(mrt_nvme_read(&f->op, file, in, BIG, AREA), info.transfer_bytes_max);
-	RES(mrt_nvme_write(&f->op, file, out, BIG, AREA), info.transfer_bytes_max);
+	ITEST_RES(mrt_nvme_read(&f->op, file, in, BIG, AREA), info.transfer_bytes_max);
+	ITEST_RES(mrt_nvme_write(&f->op, file, out, BIG, AREA), info.transfer_bytes_max);
 	f->iov[0] = (struct iovec){ in, 64 * KIB };
 	f->iov[1] = (struct iovec){ in + 64 * KIB, BIG };
-	RES(mrt_readv(&f->op, file, f->iov, 2, AREA), 64 * KIB);
+	ITEST_RES(mrt_readv(&f->op, file, f->iov, 2, AREA), 64 * KIB);
 	f->iov[0].iov_len = BIG;
-	RES(mrt_readv(&f->op, file, f->iov, 1, AREA), info.transfer_bytes_max);
+	ITEST_RES(mrt_readv(&f->op, file, f->iov, 1, AREA), info.transfer_bytes_max);
 	ck_assert_mem_eq(in, out, info.transfer_bytes_max);
 	MRT_RETURN(self, 0);
 }
@@ -279,17 +261,17 @@ NVME_TASK(the_end_of_the_namespace_is_that_of_a_block_device, { struct mrt_op op
 	f->end = device_bytes();
 	fresh(8 * KIB);
 	block_write(out, 4096, f->end - 4096);
-	RES(mrt_nvme_read(&f->op, file, in, 8 * KIB, f->end - 4096), 4096);
+	ITEST_RES(mrt_nvme_read(&f->op, file, in, 8 * KIB, f->end - 4096), 4096);
 	ck_assert_mem_eq(in, out, 4096);
-	RES(mrt_nvme_read(&f->op, file, in, 4096, f->end), 0);
-	RES(mrt_nvme_read(&f->op, file, in, 4096, INT64_C(1) << 60), 0);
-	RES(mrt_nvme_write(&f->op, file, out, 8 * KIB, f->end - 512), 512);
-	RES(mrt_nvme_write(&f->op, file, out, 4096, f->end), -ENOSPC);
-	RES(mrt_read_exact(&f->op, file, in, 64 * KIB, f->end - 8 * KIB), 8 * KIB);
-	RES(mrt_write_all(&f->op, file, out, 8 * KIB, f->end - 4096), 4096);
+	ITEST_RES(mrt_nvme_read(&f->op, file, in, 4096, f->end), 0);
+	ITEST_RES(mrt_nvme_read(&f->op, file, in, 4096, INT64_C(1) << 60), 0);
+	ITEST_RES(mrt_nvme_write(&f->op, file, out, 8 * KIB, f->end - 512), 512);
+	ITEST_RES(mrt_nvme_write(&f->op, file, out, 4096, f->end), -ENOSPC);
+	ITEST_RES(mrt_read_exact(&f->op, file, in, 64 * KIB, f->end - 8 * KIB), 8 * KIB);
+	ITEST_RES(mrt_write_all(&f->op, file, out, 8 * KIB, f->end - 4096), 4096);
 	ck_assert_int_eq(f->op.why, -ENOSPC);
-	RES(mrt_nvme_read(&f->op, file, in, 0, 0), 0);
-	RES(mrt_nvme_write(&f->op, file, out, 0, 0), 0);
+	ITEST_RES(mrt_nvme_read(&f->op, file, in, 0, 0), 0);
+	ITEST_RES(mrt_nvme_write(&f->op, file, out, 0, 0), 0);
 	MRT_RETURN(self, 0);
 }
 
@@ -302,10 +284,10 @@ ITEST_CHILD(crowd, { struct mrt_op op; unsigned nr, round; char buf[1024]; char 
 	for (f->round = 0; f->round < 4; f->round++) {
 		fixture_pattern(f->buf, 1024, f->nr, f->round);
 		memcpy(f->want, f->buf, 1024);
-		RES(mrt_nvme_write(&f->op, file, f->buf, 1024, AREA + f->nr * 1024), 1024);
+		ITEST_RES(mrt_nvme_write(&f->op, file, f->buf, 1024, AREA + f->nr * 1024), 1024);
 		memset(f->buf, 0, 1024);
 		MRT_AWAIT(self, mrt_yield(&f->op));
-		RES(mrt_nvme_read(&f->op, file, f->buf, 1024, AREA + f->nr * 1024), 1024);
+		ITEST_RES(mrt_nvme_read(&f->op, file, f->buf, 1024, AREA + f->nr * 1024), 1024);
 		ck_assert_mem_eq(f->buf, f->want, 1024);
 	}
 	MRT_RETURN(self, 0);
@@ -334,14 +316,14 @@ END_TEST
 NVME_TASK(misaligned_reads_are_refused_with_a_sentence, { struct mrt_op op; })
 {
 	MRT_BEGIN(self);
-	RES(mrt_nvme_read(&f->op, file, in, 100, AREA), -EINVAL);
+	ITEST_RES(mrt_nvme_read(&f->op, file, in, 100, AREA), -EINVAL);
 	ck_assert(itest_log_has("length 100 (not aligned), offset 16777216"));
-	RES(mrt_nvme_read(&f->op, file, in, 512, AREA + 1), -EINVAL);
+	ITEST_RES(mrt_nvme_read(&f->op, file, in, 512, AREA + 1), -EINVAL);
 	ck_assert(itest_log_has("length 512, offset 16777217 (not aligned)"));
-	RES(mrt_nvme_write(&f->op, file, out, 511, AREA), -EINVAL);
-	RES(mrt_write_all(&f->op, file, out, 513, AREA), -EINVAL);
+	ITEST_RES(mrt_nvme_write(&f->op, file, out, 511, AREA), -EINVAL);
+	ITEST_RES(mrt_write_all(&f->op, file, out, 513, AREA), -EINVAL);
 	ck_assert_int_eq(f->op.why, 0);
-	RES(mrt_nvme_read(&f->op, file, in, 512, MRT_OFF_CURRENT), -EINVAL);
+	ITEST_RES(mrt_nvme_read(&f->op, file, in, 512, MRT_OFF_CURRENT), -EINVAL);
 	ck_assert(itest_log_has("no position of its own"));
 	ck_assert_uint_eq(mrt_nvme_status(&f->op), 0);
 	MRT_RETURN(self, 0);
@@ -354,41 +336,41 @@ NVME_TASK(a_command_longer_than_its_buffer_never_reaches_the_device, { struct mr
 	block_write(out, 8 * KIB, AREA);
 	f->cmd = rw_cmd(2, in, 8, AREA);
 	f->cmd.data_bytes = 512;
-	RES(mrt_nvme_command(&f->op, file, &f->cmd, 0), -EINVAL);
+	ITEST_RES(mrt_nvme_command(&f->op, file, &f->cmd, 0), -EINVAL);
 	ck_assert(itest_log_has("opcode 0x2 moves 4096 bytes of data, but data_bytes is 512"));
 	ck_assert_int_eq(in[0], 0x5a);
 	ck_assert_int_eq(in[4095], 0x5a);
 	f->cmd.data_bytes = 8192;
-	RES(mrt_nvme_command(&f->op, file, &f->cmd, 0), -EINVAL);
+	ITEST_RES(mrt_nvme_command(&f->op, file, &f->cmd, 0), -EINVAL);
 	f->cmd = rw_cmd(1, out, 8, AREA);
 	f->cmd.data_bytes = 512;
-	RES(mrt_nvme_command(&f->op, file, &f->cmd, 0), -EINVAL);
+	ITEST_RES(mrt_nvme_command(&f->op, file, &f->cmd, 0), -EINVAL);
 	/* another namespace's */
 	f->cmd = rw_cmd(2, in, 1, AREA);
 	f->cmd.nsid++;
-	RES(mrt_nvme_command(&f->op, file, &f->cmd, 0), -EINVAL);
+	ITEST_RES(mrt_nvme_command(&f->op, file, &f->cmd, 0), -EINVAL);
 	ck_assert(itest_log_has("but /dev/ng"));
-	RES(mrt_nvme_command(&f->op, file, NULL, 0), -EINVAL);
+	ITEST_RES(mrt_nvme_command(&f->op, file, NULL, 0), -EINVAL);
 	MRT_RETURN(self, 0);
 }
 
 NVME_TASK(commands_for_the_other_node_are_refused, { struct mrt_op op; struct mrt_nvme_cmd cmd; })
 {
 	MRT_BEGIN(self);
-	RES(mrt_nvme_identify(&f->op, file, 1, 0, in), -EOPNOTSUPP);
+	ITEST_RES(mrt_nvme_identify(&f->op, file, 1, 0, in), -EOPNOTSUPP);
 	f->cmd = (struct mrt_nvme_cmd){ .opcode = 6, .cdw10 = 1, .data = in, .data_bytes = 4096 };
-	RES(mrt_nvme_command(&f->op, file, &f->cmd, MRT_NVME_ADMIN), -EOPNOTSUPP);
+	ITEST_RES(mrt_nvme_command(&f->op, file, &f->cmd, MRT_NVME_ADMIN), -EOPNOTSUPP);
 	ck_assert(itest_log_has("admin commands go to the controller"));
-	RES(mrt_nvme_read(&f->op, ctrl, in, 512, 0), -EOPNOTSUPP);
-	RES(mrt_nvme_flush(&f->op, ctrl), -EOPNOTSUPP);
+	ITEST_RES(mrt_nvme_read(&f->op, ctrl, in, 512, 0), -EOPNOTSUPP);
+	ITEST_RES(mrt_nvme_flush(&f->op, ctrl), -EOPNOTSUPP);
 	f->cmd = rw_cmd(2, in, 1, 0);
-	RES(mrt_nvme_command(&f->op, ctrl, &f->cmd, 0), -EOPNOTSUPP);
+	ITEST_RES(mrt_nvme_command(&f->op, ctrl, &f->cmd, 0), -EOPNOTSUPP);
 	ck_assert(itest_log_has("is MRT_NVME_ADMIN missing?"));
-	RES(mrt_fallocate(&f->op, file, 0, 0, 4096), -EOPNOTSUPP);
+	ITEST_RES(mrt_fallocate(&f->op, file, 0, 0, 4096), -EOPNOTSUPP);
 	ck_assert(itest_log_has("takes reads, writes, fsync and NVMe commands"));
 	/* what is no passthrough file */
-	RES(mrt_nvme_read(&f->op, block, in, 512, 0), -EBADF);
-	RES(mrt_nvme_flush(&f->op, 1 << 30 | 0x3ff), -EBADF);
+	ITEST_RES(mrt_nvme_read(&f->op, block, in, 512, 0), -EBADF);
+	ITEST_RES(mrt_nvme_flush(&f->op, 1 << 30 | 0x3ff), -EBADF);
 	MRT_RETURN(self, 0);
 }
 
@@ -399,18 +381,18 @@ NVME_TASK(commands_of_the_callers_reach_the_device, { struct mrt_op op; struct m
 	MRT_BEGIN(self);
 	fresh(8 * KIB);
 	f->cmd = rw_cmd(1, out, 16, AREA);
-	RES(mrt_nvme_command(&f->op, file, &f->cmd, 0), 0);
+	ITEST_RES(mrt_nvme_command(&f->op, file, &f->cmd, 0), 0);
 	ck_assert_uint_eq(f->cmd.status, 0);
 	block_read(in, 8 * KIB, AREA);
 	ck_assert_mem_eq(in, out, 8 * KIB);
 	memset(in, 0, sizeof(in));
 	f->cmd = rw_cmd(2, in, 16, AREA);
-	RES(mrt_nvme_command(&f->op, file, &f->cmd, 0), 0);
+	ITEST_RES(mrt_nvme_command(&f->op, file, &f->cmd, 0), 0);
 	ck_assert_mem_eq(in, out, 8 * KIB);
 	/* write zeroes: no data */
 	f->cmd = rw_cmd(8, NULL, 8, AREA);
 	f->cmd.data_bytes = 0;
-	RES(mrt_nvme_command(&f->op, file, &f->cmd, 0), 0);
+	ITEST_RES(mrt_nvme_command(&f->op, file, &f->cmd, 0), 0);
 	block_read(in, 8 * KIB, AREA);
 	ck_assert_int_eq(in[0], 0);
 	ck_assert_int_eq(in[4095], 0);
@@ -421,7 +403,7 @@ NVME_TASK(commands_of_the_callers_reach_the_device, { struct mrt_op op; struct m
 	f->cmd = (struct mrt_nvme_cmd){
 		.opcode = 9, .nsid = info.nsid, .cdw11 = 4, .data = f->range, .data_bytes = sizeof(f->range),
 	};
-	RES(mrt_nvme_command(&f->op, file, &f->cmd, 0), 0);
+	ITEST_RES(mrt_nvme_command(&f->op, file, &f->cmd, 0), 0);
 	MRT_RETURN(self, 0);
 }
 
@@ -429,25 +411,25 @@ NVME_TASK(the_controller_takes_admin_commands, { struct mrt_op op; struct mrt_nv
 {
 	MRT_BEGIN(self);
 	memset(in, 0, 4096);
-	RES(mrt_nvme_identify(&f->op, ctrl, 1, 0, in), 0);
+	ITEST_RES(mrt_nvme_identify(&f->op, ctrl, 1, 0, in), 0);
 	ck_assert_int_eq(memcmp(in + 4, "        ", 8) != 0 && in[4] != 0, 1); /* a serial number */
-	RES(mrt_nvme_identify(&f->op, ctrl, 2, 0, in), 0);
+	ITEST_RES(mrt_nvme_identify(&f->op, ctrl, 2, 0, in), 0);
 	memcpy(&f->nsid, in, sizeof(f->nsid));
 	ck_assert_uint_gt(f->nsid, 0);
-	RES(mrt_nvme_identify(&f->op, ctrl, 0, info.nsid, in), 0);
+	ITEST_RES(mrt_nvme_identify(&f->op, ctrl, 0, info.nsid, in), 0);
 	ck_assert_mem_eq(in, &info.blocks, sizeof(info.blocks));
-	RES(mrt_nvme_identify(&f->op, ctrl, 1, 0, NULL), -EINVAL);
-	RES(mrt_nvme_identify(&f->op, ctrl, 256, 0, in), -EINVAL);
+	ITEST_RES(mrt_nvme_identify(&f->op, ctrl, 1, 0, NULL), -EINVAL);
+	ITEST_RES(mrt_nvme_identify(&f->op, ctrl, 256, 0, in), -EINVAL);
 	/* SMART: 512 bytes, all namespaces */
 	f->cmd = (struct mrt_nvme_cmd){
 		.opcode = 2, .nsid = 0xffffffff, .cdw10 = 127 << 16 | 2, .data = in, .data_bytes = 512,
 	};
-	RES(mrt_nvme_command(&f->op, ctrl, &f->cmd, MRT_NVME_ADMIN), 0);
+	ITEST_RES(mrt_nvme_command(&f->op, ctrl, &f->cmd, MRT_NVME_ADMIN), 0);
 	f->cmd.data_bytes = 256;
-	RES(mrt_nvme_command(&f->op, ctrl, &f->cmd, MRT_NVME_ADMIN), -EINVAL);
+	ITEST_RES(mrt_nvme_command(&f->op, ctrl, &f->cmd, MRT_NVME_ADMIN), -EINVAL);
 	/* a feature comes in the completion: the number of queues, which is never 0 here */
 	f->cmd = (struct mrt_nvme_cmd){ .opcode = 0x0a, .cdw10 = 7 };
-	RES(mrt_nvme_command(&f->op, ctrl, &f->cmd, MRT_NVME_ADMIN), 0);
+	ITEST_RES(mrt_nvme_command(&f->op, ctrl, &f->cmd, MRT_NVME_ADMIN), 0);
 	ck_assert_uint_gt(f->cmd.result & 0xffff, 0);
 	MRT_RETURN(self, 0);
 }
@@ -456,17 +438,17 @@ NVME_TASK(statuses_of_the_device_arrive, { struct mrt_op op; struct mrt_nvme_cmd
 {
 	MRT_BEGIN(self);
 	f->cmd = rw_cmd(2, in, 1, device_bytes());
-	RES(mrt_nvme_command(&f->op, file, &f->cmd, 0), -EREMOTEIO);
+	ITEST_RES(mrt_nvme_command(&f->op, file, &f->cmd, 0), -EREMOTEIO);
 	ck_assert_uint_eq(mrt_nvme_status(&f->op), STATUS_LBA_RANGE);
 	ck_assert_uint_eq(f->cmd.status, STATUS_LBA_RANGE);
 	ck_assert_int_eq(f->op.why, 0);
 	ck_assert_str_eq(mrt_nvme_status_text(mrt_nvme_status(&f->op), f->text, sizeof(f->text)),
 			 "LBA out of range (generic, code 0x80, do not retry)");
 	f->cmd = (struct mrt_nvme_cmd){ .opcode = 0xf0, .nsid = info.nsid };
-	RES(mrt_nvme_command(&f->op, file, &f->cmd, 0), -EOPNOTSUPP);
+	ITEST_RES(mrt_nvme_command(&f->op, file, &f->cmd, 0), -EOPNOTSUPP);
 	ck_assert_uint_eq(mrt_nvme_status(&f->op), STATUS_OPCODE);
 	/* the next life of the op knows nothing of it */
-	RES(mrt_nvme_read(&f->op, file, in, 512, AREA), 512);
+	ITEST_RES(mrt_nvme_read(&f->op, file, in, 512, AREA), 512);
 	ck_assert_uint_eq(mrt_nvme_status(&f->op), 0);
 	/* compare, with what is there and with something else */
 	fresh(4096);
@@ -476,11 +458,11 @@ NVME_TASK(statuses_of_the_device_arrive, { struct mrt_op op; struct mrt_nvme_cmd
 	if (mrt_nvme_status(&f->op) != STATUS_OPCODE) { /* optional */
 		ck_assert_int_eq(f->op.res, 0);
 		out[4095]++;
-		RES(mrt_nvme_command(&f->op, file, &f->cmd, 0), -ENODATA);
+		ITEST_RES(mrt_nvme_command(&f->op, file, &f->cmd, 0), -ENODATA);
 		ck_assert_uint_eq(mrt_nvme_status(&f->op) & CODE, STATUS_COMPARE);
 	}
 	/* a device that says "not supported" has not refused the polling, nor the buffer: still all works */
-	RES(mrt_nvme_read(&f->op, file, in, 4096, AREA), 4096);
+	ITEST_RES(mrt_nvme_read(&f->op, file, in, 4096, AREA), 4096);
 	MRT_RETURN(self, 0);
 }
 
@@ -492,11 +474,11 @@ NVME_TASK(media_errors_have_the_block_layers_errno, { struct mrt_op op; int64_t 
 		MRT_RETURN(self, 0);
 	ck_assert_int_eq(pread(block, in, 4096, f->bad), -1);
 	ck_assert_int_eq(errno, ENODATA);
-	RES(mrt_nvme_read(&f->op, file, in, 4096, f->bad), -ENODATA);
+	ITEST_RES(mrt_nvme_read(&f->op, file, in, 4096, f->bad), -ENODATA);
 	ck_assert_uint_eq(mrt_nvme_status(&f->op) & CODE, STATUS_READ_ERROR);
 	f->iov = (struct iovec){ in, 4096 };
-	RES(mrt_readv(&f->op, file, &f->iov, 1, f->bad), -ENODATA);
-	RES(mrt_nvme_write(&f->op, file, out, 512, f->bad), -ENODATA);
+	ITEST_RES(mrt_readv(&f->op, file, &f->iov, 1, f->bad), -ENODATA);
+	ITEST_RES(mrt_nvme_write(&f->op, file, out, 512, f->bad), -ENODATA);
 	/* what went before is counted, and the reason kept */
 	MRT_AWAIT(self, mrt_read_exact(&f->op, file, in, 2 * BIG, f->bad - BIG));
 	ck_assert_int_gt(f->op.res, 0);
@@ -504,7 +486,7 @@ NVME_TASK(media_errors_have_the_block_layers_errno, { struct mrt_op op; int64_t 
 	ck_assert_int_eq(f->op.why, -ENODATA);
 	ck_assert_uint_eq(mrt_nvme_status(&f->op) & CODE, STATUS_READ_ERROR);
 	/* and the neighbour is well */
-	RES(mrt_nvme_read(&f->op, file, in, 4096, f->bad - 4096), 4096);
+	ITEST_RES(mrt_nvme_read(&f->op, file, in, 4096, f->bad - 4096), 4096);
 	MRT_RETURN(self, 0);
 }
 
@@ -524,19 +506,19 @@ NVME_TASK(the_namespace_is_what_the_block_layer_says, { struct mrt_op op; struct
 	ck_assert_int_eq(mrt_nvme_info(NULL, block, &f->other), -EBADF);
 	f->fd = mrt_file_register(NULL, dup(block), 0);
 	ck_assert_int_eq(mrt_nvme_info(NULL, f->fd, &f->other), -EOPNOTSUPP);
-	RES(mrt_nvme_read(&f->op, f->fd, in, 512, 0), -EOPNOTSUPP);
+	ITEST_RES(mrt_nvme_read(&f->op, f->fd, in, 512, 0), -EOPNOTSUPP);
 	ck_assert(itest_log_has("was not registered with MRT_FILE_PASSTHROUGH"));
 	/* a closed one is stale; a node that was given back works as before */
-	RES(mrt_close(&f->op, f->fd), 0);
-	RES(mrt_nvme_read(&f->op, f->fd, in, 512, 0), -EBADF);
+	ITEST_RES(mrt_close(&f->op, f->fd), 0);
+	ITEST_RES(mrt_nvme_read(&f->op, f->fd, in, 512, 0), -EBADF);
 	MRT_AWAIT(self, mrt_file_unregister(&f->op, file));
 	ck_assert_int_ge(f->op.res, 0);
 	f->fd = (int)f->op.res;
-	RES(mrt_nvme_read(&f->op, file, in, 512, 0), -EBADF);
+	ITEST_RES(mrt_nvme_read(&f->op, file, in, 512, 0), -EBADF);
 	ck_assert_int_eq(mrt_nvme_info(NULL, file, &f->other), -EBADF);
 	file = mrt_file_register(NULL, f->fd, MRT_FILE_PASSTHROUGH);
 	ck_assert_int_ge(file, 1 << 30);
-	RES(mrt_nvme_read(&f->op, file, in, 512, AREA), 512);
+	ITEST_RES(mrt_nvme_read(&f->op, file, in, 512, AREA), 512);
 	MRT_RETURN(self, 0);
 }
 
@@ -645,12 +627,12 @@ ITEST_CHILD(ordinary, { struct mrt_op op; int fds[2]; char buf[8]; })
 {
 	MRT_BEGIN(self);
 	ck_assert_int_eq(pipe2(f->fds, O_CLOEXEC), 0);
-	RES(mrt_write(&f->op, f->fds[1], "abc", 3, MRT_OFF_CURRENT), 3);
-	RES(mrt_read(&f->op, f->fds[0], f->buf, 8, MRT_OFF_CURRENT), 3);
+	ITEST_RES(mrt_write(&f->op, f->fds[1], "abc", 3, MRT_OFF_CURRENT), 3);
+	ITEST_RES(mrt_read(&f->op, f->fds[0], f->buf, 8, MRT_OFF_CURRENT), 3);
 	ck_assert_mem_eq(f->buf, "abc", 3);
-	RES(mrt_nvme_read(&f->op, f->fds[0], f->buf, 8, 0), -EBADF);
-	RES(mrt_close(&f->op, f->fds[0]), 0);
-	RES(mrt_close(&f->op, f->fds[1]), 0);
+	ITEST_RES(mrt_nvme_read(&f->op, f->fds[0], f->buf, 8, 0), -EBADF);
+	ITEST_RES(mrt_close(&f->op, f->fds[0]), 0);
+	ITEST_RES(mrt_close(&f->op, f->fds[1]), 0);
 	MRT_RETURN(self, 0);
 }
 

@@ -15,8 +15,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <sys/resource.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "fixture.h"
@@ -75,25 +73,7 @@ static void run(int i, mrt_poll_fn fn, size_t frame_bytes)
 	free(frame);
 }
 
-#define POLLED_TASK(name, ...)                                                                          \
-	struct name##_frame __VA_ARGS__;                                                                \
-	static enum mrt_poll name##_body(struct mrt_task *self, struct name##_frame *f);                \
-	static enum mrt_poll name##_poll(struct mrt_task *self, void *frame)                            \
-	{                                                                                               \
-		return name##_body(self, frame);                                                        \
-	}                                                                                               \
-	START_TEST(name)                                                                                \
-	{                                                                                               \
-		run(_i, name##_poll, sizeof(struct name##_frame));                                      \
-	}                                                                                               \
-	END_TEST                                                                                        \
-	static enum mrt_poll name##_body(struct mrt_task *self, struct name##_frame *f)
-
-#define RES(expr, value)                                                                                \
-	do {                                                                                            \
-		MRT_AWAIT(self, expr);                                                                  \
-		ck_assert_int_eq(f->op.res, value);                                                     \
-	} while (0)
+#define POLLED_TASK(name, ...) ITEST_TASK_WITH(name, run, __VA_ARGS__)
 
 static void fresh(void)
 {
@@ -128,23 +108,23 @@ POLLED_TASK(both_ways_see_the_same, { struct mrt_op op; int64_t bytes; void *blo
 	MRT_BEGIN(self);
 	fresh();
 	for (f->bytes = 4096; f->bytes <= 64 * KIB; f->bytes *= 2) {
-		RES(mrt_write(&f->op, polled, out, (size_t)f->bytes, AREA), f->bytes);
+		ITEST_RES(mrt_write(&f->op, polled, out, (size_t)f->bytes, AREA), f->bytes);
 		ck_assert_int_eq(pread(plain, in, (size_t)f->bytes, AREA), f->bytes);
 		ck_assert_mem_eq(in, out, (size_t)f->bytes);
 		memset(in, 0, sizeof(in));
-		RES(mrt_read(&f->op, polled, in, (size_t)f->bytes, AREA), f->bytes);
+		ITEST_RES(mrt_read(&f->op, polled, in, (size_t)f->bytes, AREA), f->bytes);
 		ck_assert_mem_eq(in, out, (size_t)f->bytes);
 		out[f->bytes / 2]++;
 		ck_assert_int_eq(pwrite(plain, out, (size_t)f->bytes, AREA), f->bytes);
-		RES(mrt_read(&f->op, polled, in, (size_t)f->bytes, AREA), f->bytes);
+		ITEST_RES(mrt_read(&f->op, polled, in, (size_t)f->bytes, AREA), f->bytes);
 		ck_assert_mem_eq(in, out, (size_t)f->bytes);
 	}
 	/* from registered memory */
 	ck_assert_int_eq(mrt_alloc(NULL, 64 * KIB, 0, &f->block), 0);
 	memcpy(f->block, out + 64 * KIB, 64 * KIB);
-	RES(mrt_write(&f->op, polled, f->block, 64 * KIB, AREA), 64 * KIB);
+	ITEST_RES(mrt_write(&f->op, polled, f->block, 64 * KIB, AREA), 64 * KIB);
 	memset(f->block, 0, 64 * KIB);
-	RES(mrt_read(&f->op, polled, f->block, 64 * KIB, AREA), 64 * KIB);
+	ITEST_RES(mrt_read(&f->op, polled, f->block, 64 * KIB, AREA), 64 * KIB);
 	ck_assert_mem_eq(f->block, out + 64 * KIB, 64 * KIB);
 	mrt_free(NULL, f->block);
 	MRT_RETURN(self, 0);
@@ -154,40 +134,40 @@ POLLED_TASK(long_vectored_and_exact_forms_work, { struct mrt_op op; struct iovec
 {
 	MRT_BEGIN(self);
 	fresh();
-	RES(mrt_write_all(&f->op, polled, out, BIG, AREA), BIG);
-	RES(mrt_read_exact(&f->op, polled, in, BIG, AREA), BIG);
+	ITEST_RES(mrt_write_all(&f->op, polled, out, BIG, AREA), BIG);
+	ITEST_RES(mrt_read_exact(&f->op, polled, in, BIG, AREA), BIG);
 	ck_assert_mem_eq(in, out, BIG);
 	memset(in, 0, sizeof(in));
 	f->iov[0] = (struct iovec){ in, 8 * KIB };
 	f->iov[1] = (struct iovec){ in + 8 * KIB, 4 * KIB };
-	RES(mrt_readv(&f->op, polled, f->iov, 2, AREA), 12 * KIB);
+	ITEST_RES(mrt_readv(&f->op, polled, f->iov, 2, AREA), 12 * KIB);
 	ck_assert_mem_eq(in, out, 12 * KIB);
 	/* segments that no request of the device can hold as they are */
 	f->iov[0] = (struct iovec){ in + 512, 1024 };
 	f->iov[1] = (struct iovec){ in + 8192 + 512, 3072 };
-	RES(mrt_readv(&f->op, polled, f->iov, 2, AREA), 4096);
+	ITEST_RES(mrt_readv(&f->op, polled, f->iov, 2, AREA), 4096);
 	ck_assert_mem_eq(in + 512, out, 1024);
 	ck_assert_mem_eq(in + 8192 + 512, out + 1024, 3072);
-	RES(mrt_read(&f->op, polled, in, 100, AREA), -EINVAL);
-	RES(mrt_read(&f->op, polled, in, 4096, INT64_C(1) << 50), 0);
+	ITEST_RES(mrt_read(&f->op, polled, in, 100, AREA), -EINVAL);
+	ITEST_RES(mrt_read(&f->op, polled, in, 4096, INT64_C(1) << 50), 0);
 	MRT_RETURN(self, 0);
 }
 
 POLLED_TASK(what_a_polled_ring_refuses_goes_on_the_other, { struct mrt_op op; struct statx stx; int fd; })
 {
 	MRT_BEGIN(self);
-	RES(mrt_fsync(&f->op, polled), 0);
-	RES(mrt_fdatasync(&f->op, polled), 0);
-	RES(mrt_statx(&f->op, polled, "", AT_EMPTY_PATH, STATX_MODE, &f->stx), 0);
-	RES(mrt_fadvise(&f->op, polled, 0, 4096, POSIX_FADV_RANDOM), 0);
-	RES(mrt_nop(&f->op), 0);
-	RES(mrt_read(&f->op, polled, in, 4096, AREA), 4096);
+	ITEST_RES(mrt_fsync(&f->op, polled), 0);
+	ITEST_RES(mrt_fdatasync(&f->op, polled), 0);
+	ITEST_RES(mrt_statx(&f->op, polled, "", AT_EMPTY_PATH, STATX_MODE, &f->stx), 0);
+	ITEST_RES(mrt_fadvise(&f->op, polled, 0, 4096, POSIX_FADV_RANDOM), 0);
+	ITEST_RES(mrt_nop(&f->op), 0);
+	ITEST_RES(mrt_read(&f->op, polled, in, 4096, AREA), 4096);
 	MRT_AWAIT(self, mrt_file_unregister(&f->op, polled));
 	f->fd = (int)f->op.res;
 	ck_assert_int_ge(f->fd, 0);
-	RES(mrt_read(&f->op, polled, in, 4096, AREA), -EBADF);
-	RES(mrt_read(&f->op, f->fd, in, 4096, AREA), 4096);
-	RES(mrt_close(&f->op, f->fd), 0);
+	ITEST_RES(mrt_read(&f->op, polled, in, 4096, AREA), -EBADF);
+	ITEST_RES(mrt_read(&f->op, f->fd, in, 4096, AREA), 4096);
+	ITEST_RES(mrt_close(&f->op, f->fd), 0);
 	MRT_RETURN(self, 0);
 }
 
@@ -203,9 +183,9 @@ ITEST_CHILD(crowd, { struct mrt_op op; void *block; char *buf; unsigned nr, roun
 	f->buf = f->block;
 	for (f->round = 0; f->round < ROUNDS; f->round++) {
 		fixture_pattern(f->buf, 4096, f->nr, f->round);
-		RES(mrt_write(&f->op, polled, f->buf, 4096, AREA + f->nr * 4096), 4096);
+		ITEST_RES(mrt_write(&f->op, polled, f->buf, 4096, AREA + f->nr * 4096), 4096);
 		MRT_AWAIT(self, mrt_yield(&f->op));
-		RES(mrt_read(&f->op, polled, f->buf + 4096, 4096, AREA + f->nr * 4096), 4096);
+		ITEST_RES(mrt_read(&f->op, polled, f->buf + 4096, 4096, AREA + f->nr * 4096), 4096);
 		ck_assert_mem_eq(f->buf, f->buf + 4096, 4096);
 	}
 	mrt_free(NULL, f->block);
@@ -218,12 +198,12 @@ ITEST_CHILD(bystander, { struct mrt_op op; int fds[2]; char byte; unsigned round
 	MRT_BEGIN(self);
 	ck_assert_int_eq(pipe2(f->fds, O_CLOEXEC), 0);
 	for (f->round = 0; f->round < 20; f->round++) {
-		RES(mrt_sleep(&f->op, MRT_MS(1)), 0);
-		RES(mrt_write(&f->op, f->fds[1], "x", 1, MRT_OFF_CURRENT), 1);
-		RES(mrt_read(&f->op, f->fds[0], &f->byte, 1, MRT_OFF_CURRENT), 1);
+		ITEST_RES(mrt_sleep(&f->op, MRT_MS(1)), 0);
+		ITEST_RES(mrt_write(&f->op, f->fds[1], "x", 1, MRT_OFF_CURRENT), 1);
+		ITEST_RES(mrt_read(&f->op, f->fds[0], &f->byte, 1, MRT_OFF_CURRENT), 1);
 	}
-	RES(mrt_close(&f->op, f->fds[0]), 0);
-	RES(mrt_close(&f->op, f->fds[1]), 0);
+	ITEST_RES(mrt_close(&f->op, f->fds[0]), 0);
+	ITEST_RES(mrt_close(&f->op, f->fds[1]), 0);
 	MRT_RETURN(self, 0);
 }
 
@@ -251,7 +231,7 @@ END_TEST
 ITEST_CHILD(one_read, { struct mrt_op op; })
 {
 	MRT_BEGIN(self);
-	RES(mrt_read(&f->op, polled, in, 4096, AREA), 4096);
+	ITEST_RES(mrt_read(&f->op, polled, in, 4096, AREA), 4096);
 	MRT_RETURN(self, 0);
 }
 
@@ -282,12 +262,14 @@ POLLED_TASK(a_close_waits_for_reads_in_flight, { struct mrt_op op; struct mrt_op
 	for (f->i = 0; f->i < PENDING; f->i++)
 		(void)mrt_read(&f->reads[f->i], polled, in + f->i * 4096, 4096, AREA + f->i * 4096);
 	mrt_flush();
-	RES(mrt_close(&f->op, polled), 0);
+	ITEST_RES(mrt_close(&f->op, polled), 0);
+	for (f->i = 0; f->i < PENDING; f->i++)
+		ck_assert_msg(mrt_op_is_done(&f->reads[f->i]), "the handle is gone, and read %u is not done", f->i);
 	for (f->i = 0; f->i < PENDING; f->i++) {
 		MRT_AWAIT(self, &f->reads[f->i]);
 		ck_assert(f->reads[f->i].res == 4096 || f->reads[f->i].res == -ECANCELED);
 	}
-	RES(mrt_read(&f->op, polled, in, 4096, AREA), -EBADF);
+	ITEST_RES(mrt_read(&f->op, polled, in, 4096, AREA), -EBADF);
 	MRT_RETURN(self, 0);
 }
 
@@ -361,9 +343,9 @@ ITEST_TASK(a_file_that_cannot_be_polled_works_and_says_why, {
 		if (!f->flags)
 			ck_assert_msg(strstr(f->report.text, "only direct I/O can be polled for") != NULL, "%s", f->report.text);
 		ck_assert_uint_eq(f->report.direct, f->flags ? 1 : 0);
-		RES(mrt_write(&f->op, f->file, out, 4096, 0), 4096);
-		RES(mrt_read(&f->op, f->file, in, 4096, 0), 4096);
-		RES(mrt_close(&f->op, f->file), 0);
+		ITEST_RES(mrt_write(&f->op, f->file, out, 4096, 0), 4096);
+		ITEST_RES(mrt_read(&f->op, f->file, in, 4096, 0), 4096);
+		ITEST_RES(mrt_close(&f->op, f->file), 0);
 	}
 	MRT_RETURN(self, 0);
 }
@@ -377,10 +359,10 @@ ITEST_TASK(a_pipe_cannot_be_polled, { struct mrt_op op; struct mrt_rung_report r
 	ck_assert_int_eq(mrt_file_report(NULL, f->file, NULL, &f->report), 0);
 	ck_assert_uint_eq(f->report.polled, 0);
 	ck_assert_msg(strstr(f->report.text, "neither a file nor a block device") != NULL, "%s", f->report.text);
-	RES(mrt_write(&f->op, f->fds[1], "abc", 3, MRT_OFF_CURRENT), 3);
-	RES(mrt_read(&f->op, f->file, f->buf, 3, MRT_OFF_CURRENT), 3);
-	RES(mrt_close(&f->op, f->file), 0);
-	RES(mrt_close(&f->op, f->fds[1]), 0);
+	ITEST_RES(mrt_write(&f->op, f->fds[1], "abc", 3, MRT_OFF_CURRENT), 3);
+	ITEST_RES(mrt_read(&f->op, f->file, f->buf, 3, MRT_OFF_CURRENT), 3);
+	ITEST_RES(mrt_close(&f->op, f->file), 0);
+	ITEST_RES(mrt_close(&f->op, f->fds[1]), 0);
 	MRT_RETURN(self, 0);
 }
 
@@ -395,11 +377,13 @@ ITEST_TASK(every_file_has_a_report, { struct mrt_op op; struct mrt_rung_report r
 	ck_assert_int_eq(mrt_alloc(NULL, 4096, 0, &f->block), 0);
 	ck_assert_int_eq(mrt_file_report(NULL, f->fd, f->block, &f->report), 0);
 	/* registered as soon as it was used */
-	RES(mrt_write(&f->op, f->fd, f->block, 4096, 0), 4096);
+	ITEST_RES(mrt_write(&f->op, f->fd, f->block, 4096, 0), 4096);
 	ck_assert_int_eq(mrt_file_report(NULL, f->fd, f->block, &f->report), 0);
 	ck_assert_msg(f->report.fixed_buffer == (f->report.rung == MRT_RUNG_FIXED_BUFFER), "%s", f->report.text);
+	ck_assert_msg(f->report.fixed_buffer || strstr(f->report.text, "no fixed buffer: "), "%s", f->report.text);
+	ck_assert_msg(!f->report.fixed_buffer || strstr(f->report.text, ", fixed buffer"), "%s", f->report.text);
 	mrt_free(NULL, f->block);
-	RES(mrt_close(&f->op, f->fd), 0);
+	ITEST_RES(mrt_close(&f->op, f->fd), 0);
 	ck_assert_int_eq(mrt_file_report(NULL, f->fd, NULL, &f->report), -EBADF);
 	ck_assert_int_eq(mrt_file_report(NULL, 1 << 30, NULL, &f->report), -EBADF);
 	ck_assert_int_eq(mrt_file_report(NULL, 0, NULL, NULL), -EINVAL);

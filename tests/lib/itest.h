@@ -75,9 +75,11 @@ struct mrt_global_stats itest_global(struct mrt_runtime *rt);
 
 /*
  * A test whose body is a poll function: ITEST_TASK(name, { members of the frame }) { body }. The frame is `f`. Runs on
- * the kind of runtime that its loop index names.
+ * the kind of runtime that its loop index names; ITEST_TASK_WITH hands index, function and size of the frame to `run`.
  */
-#define ITEST_TASK(name, ...)                                                                           \
+#define ITEST_TASK(name, ...) ITEST_TASK_WITH(name, itest_task, __VA_ARGS__)
+
+#define ITEST_TASK_WITH(name, run, ...)                                                                 \
 	struct name##_frame __VA_ARGS__;                                                                \
 	static enum mrt_poll name##_body(struct mrt_task *self, struct name##_frame *f);                \
 	static enum mrt_poll name##_poll(struct mrt_task *self, void *frame)                            \
@@ -86,10 +88,17 @@ struct mrt_global_stats itest_global(struct mrt_runtime *rt);
 	}                                                                                               \
 	START_TEST(name)                                                                                \
 	{                                                                                               \
-		itest_task(_i, name##_poll, sizeof(struct name##_frame));                               \
+		run(_i, name##_poll, sizeof(struct name##_frame));                                      \
 	}                                                                                               \
 	END_TEST                                                                                        \
 	static enum mrt_poll name##_body(struct mrt_task *self, struct name##_frame *f)
+
+/* In a task whose frame has an `op`: await it, expect the result. */
+#define ITEST_RES(expr, value)                                                                          \
+	do {                                                                                            \
+		MRT_AWAIT(self, expr);                                                                  \
+		ck_assert_int_eq(f->op.res, value);                                                     \
+	} while (0)
 
 /* A child task: ITEST_CHILD(name, { members }) { body }; the frame is `f`, its type `struct name`. */
 #define ITEST_CHILD(name, ...)                                                                          \
