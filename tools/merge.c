@@ -195,6 +195,8 @@ static int check_document(const struct reading *d, json *doc)
 		return refuse(d, "no result of martlet bench, schema version %u", JSON_SCHEMA_VERSION);
 	if (member(m, "compare"))
 		return refuse(d, "a comparison: its engines are not one load");
+	if (member(m, "ladder"))
+		return refuse(d, "a ladder: its rungs are not one load");
 	return 0;
 }
 

@@ -1048,7 +1048,7 @@ static int settle(struct parse *p)
 			      o->compare_rounds);
 	if (o->repeat > 1 && o->verify)
 		return refuse(p, "checking costs more than the I/O: verify and repeat are two runs");
-	p->name = "write_lat_log";
+	p->name = o->lat_log ? "write_lat_log" : o->bw_log ? "write_bw_log" : "write_iops_log";
 	if (o->iops_log && !*o->iops_log)
 		o->iops_log = o->name;
 	if (o->bw_log && !*o->bw_log)

@@ -219,6 +219,7 @@ static const struct {
 	{ "{\"fio version\":\"fio-3.33\",\"jobs\":[]}", "no result of martlet bench" },
 	{ "{\"martlet\":{\"schema_version\":2,\"work\":{}},\"jobs\":[]}", "no result of martlet bench" },
 	{ "{\"martlet\":{\"schema_version\":1,\"work\":{},\"compare\":{}},\"jobs\":[]}", "a comparison" },
+	{ "{\"martlet\":{\"schema_version\":1,\"work\":{},\"ladder\":{}},\"jobs\":[]}", "a ladder" },
 	{ DOCUMENT("\"N\":3"), "json+" },
 	{ DOCUMENT("\"N\":3,\"sum\":9,\"bins\":{\"3\":2}"), "holds 2 samples, not 3" },
 	{ DOCUMENT("\"N\":1,\"sum\":9,\"bins\":{\"257\":1}"), "other buckets" },
