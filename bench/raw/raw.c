@@ -10,9 +10,8 @@
  * stripped step by step where a kernel refuses them. Entering is done by hand, as liburing 2.3's wrappers skip the call
  * when nothing is staged and know only one form of wait.
  *
- * fio's t/io_uring, the loop that people quote, was 4 % faster than this one at depth 1 on a read that completes inline
- * (3.5 us), without stamps and histogram; of that the index array (NO_SQARRAY) is 2 %, the stamp 1 %, and the C library's
- * wrapper around the system call 1 %. So there is no index array here, and the instruction stands in line.
+ * As in fio's t/io_uring, the loop that people quote, there is no index array (NO_SQARRAY), and the system call stands in
+ * line, without the C library's wrapper.
  *
  * With a kernel thread that submits, the loop spins for a while on the completion queue before it sleeps: whoever gives
  * a CPU to submission has one to give to this as well.
