@@ -22,6 +22,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "suite.h"
+
 #define TIME_LIMIT_S 60
 #define OUT_BYTES_MAX (4u << 20)
 
@@ -837,8 +839,6 @@ int main(void)
 {
 	Suite *s = suite_create("bench_cli");
 	TCase *t = tcase_create("cli");
-	SRunner *r = srunner_create(s);
-	int failed;
 
 	snprintf(command_path, sizeof(command_path), "%s/martlet", MRT_TEST_BUILD_DIR);
 	if (access(command_path, X_OK)) {
@@ -878,8 +878,5 @@ int main(void)
 	tcase_add_test(t, a_device_that_is_held_or_mounted_is_never_written);
 	tcase_add_loop_test(t, failed_reads_are_counted_by_errno_and_make_the_exit_non_zero, 0, ENGINES_NR);
 	suite_add_tcase(s, t);
-	srunner_run_all(r, CK_NORMAL);
-	failed = srunner_ntests_failed(r);
-	srunner_free(r);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return suite_main(s);
 }

@@ -22,6 +22,7 @@
 #include <martlet/martlet.h>
 
 #include "base/compiler.h"
+#include "suite.h"
 
 #if defined(__has_feature)
 #if __has_feature(thread_sanitizer)
@@ -551,11 +552,5 @@ static Suite *blocking_suite(void)
 
 int main(void)
 {
-	SRunner *sr = srunner_create(blocking_suite());
-	int failed;
-
-	srunner_run_all(sr, CK_NORMAL);
-	failed = srunner_ntests_failed(sr);
-	srunner_free(sr);
-	return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+	return suite_main(blocking_suite());
 }

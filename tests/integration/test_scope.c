@@ -18,6 +18,8 @@
 
 #include <martlet/martlet.h>
 
+#include "suite.h"
+
 #define LIMIT_S 30
 #define FLAVOURS_NR 2   /* loop index: 0 multi-thread with 3 workers, 1 current-thread */
 
@@ -541,11 +543,5 @@ static Suite *scope_suite(void)
 
 int main(void)
 {
-	SRunner *sr = srunner_create(scope_suite());
-	int failed;
-
-	srunner_run_all(sr, CK_NORMAL);
-	failed = srunner_ntests_failed(sr);
-	srunner_free(sr);
-	return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+	return suite_main(scope_suite());
 }

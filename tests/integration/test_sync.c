@@ -20,6 +20,8 @@
 
 #include <martlet/martlet.h>
 
+#include "suite.h"
+
 #define LIMIT_S 30
 #define FLAVOURS_NR 2   /* loop index: 0 multi-thread with 3 workers, 1 current-thread */
 #define OPS_NR 8
@@ -1134,11 +1136,5 @@ static Suite *sync_suite(void)
 
 int main(void)
 {
-	SRunner *sr = srunner_create(sync_suite());
-	int failed;
-
-	srunner_run_all(sr, CK_NORMAL);
-	failed = srunner_ntests_failed(sr);
-	srunner_free(sr);
-	return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+	return suite_main(sync_suite());
 }

@@ -4,6 +4,7 @@
  * whichever thread calls.
  */
 #include "itest.h"
+#include "suite.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -381,11 +382,5 @@ void itest_need_io_uring(void)
 
 int itest_main(Suite *suite)
 {
-	SRunner *runner = srunner_create(suite);
-	int failed;
-
-	srunner_run_all(runner, CK_NORMAL);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return suite_main(suite);
 }

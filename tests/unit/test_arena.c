@@ -28,6 +28,7 @@
 #include "sched/arena.h"
 #include "sched/sched.h"
 #include "sched/worker.h"
+#include "suite.h"
 
 #if MRT__ASAN
 #include <sanitizer/asan_interface.h>
@@ -1188,8 +1189,6 @@ int main(void)
 {
 	Suite *suite = suite_create("arena");
 	TCase *tc = tcase_create("arena");
-	SRunner *runner;
-	int failed;
 
 	tcase_set_timeout(tc, LIMIT_S);
 	tcase_add_checked_fixture(tc, setup, NULL);
@@ -1228,9 +1227,5 @@ int main(void)
 #endif
 	tcase_add_test(tc, memory_with_ops_in_flight_is_nobody_elses_however_many_free_it);
 	suite_add_tcase(suite, tc);
-	runner = srunner_create(suite);
-	srunner_run_all(runner, CK_NORMAL);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return suite_main(suite);
 }

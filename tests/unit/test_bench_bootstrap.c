@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "bootstrap.h"
+#include "suite.h"
 
 #define TIME_LIMIT_S 10
 #define VALUES_NR 15u
@@ -77,8 +78,6 @@ int main(void)
 {
 	Suite *s = suite_create("bench_bootstrap");
 	TCase *t = tcase_create("all");
-	SRunner *r;
-	int failed;
 
 	tcase_set_timeout(t, TIME_LIMIT_S);
 	tcase_add_test(t, an_interval_of_equal_values_is_that_value);
@@ -86,9 +85,5 @@ int main(void)
 	tcase_add_test(t, one_wild_value_does_not_move_an_interval);
 	tcase_add_test(t, an_even_number_of_values_has_the_middle_of_two);
 	suite_add_tcase(s, t);
-	r = srunner_create(s);
-	srunner_run_all(r, CK_NORMAL);
-	failed = srunner_ntests_failed(r);
-	srunner_free(r);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return suite_main(s);
 }

@@ -10,6 +10,7 @@
 
 #include "hist.h"
 #include "rng.h"
+#include "suite.h"
 
 #define TIME_LIMIT_S 30
 
@@ -150,8 +151,6 @@ int main(void)
 {
 	Suite *s = suite_create("bench_hist");
 	TCase *t = tcase_create("hist");
-	SRunner *r = srunner_create(s);
-	int failed;
 
 	tcase_set_timeout(t, TIME_LIMIT_S);
 	tcase_add_test(t, every_bucket_begins_where_the_one_before_ends);
@@ -164,8 +163,5 @@ int main(void)
 	tcase_add_test(t, merging_an_empty_one_changes_nothing);
 	tcase_add_test(t, counting_below_splits_at_bucket_borders);
 	suite_add_tcase(s, t);
-	srunner_run_all(r, CK_NORMAL);
-	failed = srunner_ntests_failed(r);
-	srunner_free(r);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return suite_main(s);
 }

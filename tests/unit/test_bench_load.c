@@ -10,6 +10,7 @@
 #include "pace.h"
 #include "rng.h"
 #include "zipf.h"
+#include "suite.h"
 
 #define TIME_LIMIT_S 60
 #define DRAWS 500000u           /* an assertion costs a message to the runner: count in the loops, assert after them */
@@ -153,8 +154,6 @@ int main(void)
 {
 	Suite *s = suite_create("bench_load");
 	TCase *t = tcase_create("load");
-	SRunner *r = srunner_create(s);
-	int failed;
 
 	tcase_set_timeout(t, TIME_LIMIT_S);
 	tcase_add_test(t, uniform_numbers_hit_every_value_about_equally);
@@ -166,8 +165,5 @@ int main(void)
 	tcase_add_test(t, a_linear_schedule_has_equal_gaps);
 	tcase_add_test(t, a_poisson_schedule_has_exponential_gaps_of_the_same_mean);
 	suite_add_tcase(s, t);
-	srunner_run_all(r, CK_NORMAL);
-	failed = srunner_ntests_failed(r);
-	srunner_free(r);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return suite_main(s);
 }

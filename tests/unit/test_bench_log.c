@@ -13,6 +13,7 @@
 #include "clock.h"
 #include "log.h"
 #include "opts.h"
+#include "suite.h"
 
 #define TIME_LIMIT_S 10
 #define T0 UINT64_C(5000000000)
@@ -205,8 +206,6 @@ int main(void)
 {
 	Suite *s = suite_create("bench_log");
 	TCase *t = tcase_create("log");
-	SRunner *r = srunner_create(s);
-	int failed;
 
 	tcase_set_timeout(t, TIME_LIMIT_S);
 	tcase_add_checked_fixture(t, set_up, NULL);
@@ -219,8 +218,5 @@ int main(void)
 	tcase_add_test(t, the_end_counts_when_half_an_interval_has_passed);
 	tcase_add_test(t, a_log_that_cannot_be_written_is_said);
 	suite_add_tcase(s, t);
-	srunner_run_all(r, CK_NORMAL);
-	failed = srunner_ntests_failed(r);
-	srunner_free(r);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return suite_main(s);
 }

@@ -17,6 +17,7 @@
 #include "merge.h"
 #include "rng.h"
 #include "target.h"
+#include "suite.h"
 
 #define TIME_LIMIT_S 30
 
@@ -327,8 +328,6 @@ int main(void)
 {
 	Suite *s = suite_create("bench_merge");
 	TCase *t = tcase_create("merge");
-	SRunner *r = srunner_create(s);
-	int failed;
 
 	tcase_set_timeout(t, TIME_LIMIT_S);
 	tcase_add_checked_fixture(t, set_up, tear_down);
@@ -343,8 +342,5 @@ int main(void)
 	tcase_add_test(t, the_distribution_rises_to_the_maximum);
 	tcase_add_test(t, an_empty_distribution_has_a_foot);
 	suite_add_tcase(s, t);
-	srunner_run_all(r, CK_NORMAL);
-	failed = srunner_ntests_failed(r);
-	srunner_free(r);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return suite_main(s);
 }

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "opts.h"
+#include "suite.h"
 
 #define TIME_LIMIT_S 10
 #define WORDS_MAX 32
@@ -279,8 +280,6 @@ int main(void)
 {
 	Suite *s = suite_create("bench_opts");
 	TCase *t = tcase_create("opts");
-	SRunner *r = srunner_create(s);
-	int failed;
 
 	tcase_set_timeout(t, TIME_LIMIT_S);
 	tcase_add_test(t, defaults_read_at_random_from_the_page_cache);
@@ -295,8 +294,5 @@ int main(void)
 	tcase_add_test(t, the_fast_path_has_fio_s_names);
 	tcase_add_test(t, a_pattern_is_bytes_in_hex);
 	suite_add_tcase(s, t);
-	srunner_run_all(r, CK_NORMAL);
-	failed = srunner_ntests_failed(r);
-	srunner_free(r);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return suite_main(s);
 }

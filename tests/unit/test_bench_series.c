@@ -12,6 +12,7 @@
 
 #include "series.h"
 #include "target.h"
+#include "suite.h"
 
 #define TIME_LIMIT_S 30
 #define ROUNDS 3u
@@ -243,8 +244,6 @@ int main(void)
 {
 	Suite *suite = suite_create("bench_series");
 	TCase *t = tcase_create("series");
-	SRunner *r = srunner_create(suite);
-	int failed;
 
 	tcase_set_timeout(t, TIME_LIMIT_S);
 	tcase_add_checked_fixture(t, set_up, tear_down);
@@ -256,8 +255,5 @@ int main(void)
 	tcase_add_test(t, doubtful_figures_are_warned_of);
 	tcase_add_test(t, an_interrupted_last_round_is_left_out);
 	suite_add_tcase(suite, t);
-	srunner_run_all(r, CK_NORMAL);
-	failed = srunner_ntests_failed(r);
-	srunner_free(r);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return suite_main(suite);
 }

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "svg.h"
+#include "suite.h"
 
 #define TIME_LIMIT_S 30
 #define TEXT_MAX (1u << 20)
@@ -283,8 +284,6 @@ int main(void)
 {
 	Suite *s = suite_create("bench_svg");
 	TCase *t = tcase_create("svg");
-	SRunner *r = srunner_create(s);
-	int failed;
 
 	tcase_set_timeout(t, TIME_LIMIT_S);
 	tcase_add_loop_test(t, lines_are_well_formed_and_rise_to_the_right, 0, 2);
@@ -293,8 +292,5 @@ int main(void)
 	tcase_add_loop_test(t, odd_values_give_a_chart_nevertheless, 0, 3);
 	tcase_add_test(t, no_points_are_no_chart);
 	suite_add_tcase(s, t);
-	srunner_run_all(r, CK_NORMAL);
-	failed = srunner_ntests_failed(r);
-	srunner_free(r);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return suite_main(s);
 }

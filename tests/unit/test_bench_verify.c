@@ -11,6 +11,7 @@
 #include "crc32c.h"
 #include "rng.h"
 #include "verify.h"
+#include "suite.h"
 
 #define TIME_LIMIT_S 30
 #define BS 4096u
@@ -209,8 +210,6 @@ int main(void)
 {
 	Suite *s = suite_create("bench_verify");
 	TCase *t = tcase_create("verify");
-	SRunner *r = srunner_create(s);
-	int failed;
 
 	tcase_set_timeout(t, TIME_LIMIT_S);
 	tcase_add_checked_fixture(t, set_up, tear_down);
@@ -227,8 +226,5 @@ int main(void)
 	tcase_add_test(t, a_pattern_is_checked_byte_by_byte);
 	tcase_add_test(t, a_block_belongs_to_one_io_at_a_time);
 	suite_add_tcase(s, t);
-	srunner_run_all(r, CK_NORMAL);
-	failed = srunner_ntests_failed(r);
-	srunner_free(r);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return suite_main(s);
 }

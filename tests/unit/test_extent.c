@@ -11,6 +11,7 @@
 #include "base/compiler.h"
 #include "base/extent.h"
 #include "base/rand.h"
+#include "suite.h"
 
 #define LIMIT_S 20
 #define UNITS_NR 2048u
@@ -350,8 +351,6 @@ int main(void)
 {
 	Suite *suite = suite_create("extent");
 	TCase *tc = tcase_create("extent");
-	SRunner *runner;
-	int failed;
 
 	tcase_set_timeout(tc, LIMIT_S);
 	tcase_add_checked_fixture(tc, setup, NULL);
@@ -368,9 +367,5 @@ int main(void)
 	tcase_add_loop_test(tc, random_steps_agree_with_an_array, 0, 4);
 	tcase_add_loop_test(tc, the_check_sees_what_is_broken, 0, 7);
 	suite_add_tcase(suite, tc);
-	runner = srunner_create(suite);
-	srunner_run_all(runner, CK_NORMAL);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return suite_main(suite);
 }

@@ -11,6 +11,7 @@
 
 #include "sched/idle.h"
 #include "sched/park.h"
+#include "suite.h"
 
 #define LIMIT_S 5
 #define WORKERS_NR 4u
@@ -272,11 +273,5 @@ static Suite *idle_suite(void)
 
 int main(void)
 {
-	SRunner *sr = srunner_create(idle_suite());
-	int failed;
-
-	srunner_run_all(sr, CK_NORMAL);
-	failed = srunner_ntests_failed(sr);
-	srunner_free(sr);
-	return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+	return suite_main(idle_suite());
 }

@@ -11,6 +11,7 @@
 
 #include "probe/btf.h"
 #include "probe/meter.h"
+#include "suite.h"
 
 static struct mrt__stats stats;
 static struct mrt__meter meter;
@@ -280,8 +281,6 @@ int main(void)
 {
 	Suite *suite = suite_create("meter");
 	TCase *tc = tcase_create("meter");
-	SRunner *runner = srunner_create(suite);
-	int failed;
 
 	tcase_add_checked_fixture(tc, setup, teardown);
 	tcase_add_test(tc, a_duration_is_in_the_bucket_that_begins_at_or_below_it);
@@ -296,8 +295,5 @@ int main(void)
 	tcase_add_test(tc, type_information_says_what_the_structs_are);
 	tcase_add_test(tc, elements_share_no_line);
 	suite_add_tcase(suite, tc);
-	srunner_run_all(runner, CK_NORMAL);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return suite_main(suite);
 }

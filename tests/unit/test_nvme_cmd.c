@@ -21,6 +21,7 @@
 #include <linux/nvme_ioctl.h>
 
 #include "base/rand.h"
+#include "suite.h"
 
 #define KIB 1024u
 
@@ -586,11 +587,5 @@ static Suite *make_suite(void)
 
 int main(void)
 {
-	SRunner *runner = srunner_create(make_suite());
-	int failed;
-
-	srunner_run_all(runner, CK_ENV);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed != 0;
+	return suite_main(make_suite());
 }

@@ -19,6 +19,7 @@
 #include <unistd.h>
 
 #include "sched/nvme.h"
+#include "suite.h"
 
 /* ---- words ---- */
 
@@ -361,11 +362,5 @@ static Suite *make_suite(void)
 
 int main(void)
 {
-	SRunner *runner = srunner_create(make_suite());
-	int failed;
-
-	srunner_run_all(runner, CK_ENV);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed != 0;
+	return suite_main(make_suite());
 }

@@ -11,6 +11,7 @@
 
 #include "base/compiler.h"
 #include "sched/runq.h"
+#include "suite.h"
 
 #define TASKS_NR 4096u
 #define LIMIT_S 10
@@ -465,11 +466,5 @@ static Suite *runq_suite(void)
 
 int main(void)
 {
-	SRunner *sr = srunner_create(runq_suite());
-	int failed;
-
-	srunner_run_all(sr, CK_NORMAL);
-	failed = srunner_ntests_failed(sr);
-	srunner_free(sr);
-	return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+	return suite_main(runq_suite());
 }

@@ -18,6 +18,7 @@
 #include "base/clock.h"
 #include "base/compiler.h"
 #include "base/rand.h"
+#include "suite.h"
 
 #define NS UINT64_C(1)
 #define US MRT__NS_PER_US
@@ -859,11 +860,5 @@ static Suite *wheel_suite(void)
 
 int main(void)
 {
-	SRunner *sr = srunner_create(wheel_suite());
-	int failed;
-
-	srunner_run_all(sr, CK_NORMAL);
-	failed = srunner_ntests_failed(sr);
-	srunner_free(sr);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return suite_main(wheel_suite());
 }

@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: MIT */
+/* See suite.h. */
+#include "suite.h"
+
+#include <stdlib.h>
+
+int suite_main(Suite *suite)
+{
+	SRunner *runner = srunner_create(suite);
+	int failed;
+
+	srunner_run_all(runner, CK_ENV);
+	failed = srunner_ntests_failed(runner);
+	srunner_free(runner);
+	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}
