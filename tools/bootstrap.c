@@ -19,6 +19,11 @@ static int by_value(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
+void sort_values(double *values, unsigned nr)
+{
+	qsort(values, nr, sizeof(*values), by_value);
+}
+
 /* The rank-th value, from 0, of a resample that drew sorted[i] times[i] times. */
 static double nth(const double *sorted, const unsigned *times, unsigned rank)
 {
@@ -48,9 +53,9 @@ struct interval bootstrap_median(const double *values, unsigned nr)
 	if (nr == 0 || nr > BOOTSTRAP_VALUES_MAX)
 		return (struct interval){ 0, 0 };
 	memcpy(sorted, values, nr * sizeof(*values));
-	qsort(sorted, nr, sizeof(*sorted), by_value);
+	sort_values(sorted, nr);
 	for (unsigned i = 0; i < BOOTSTRAP_DRAWS; i++)
 		medians[i] = draw_median(sorted, nr, &state);
-	qsort(medians, BOOTSTRAP_DRAWS, sizeof(*medians), by_value);
+	sort_values(medians, BOOTSTRAP_DRAWS);
 	return (struct interval){ medians[BOOTSTRAP_DRAWS / 40], medians[BOOTSTRAP_DRAWS - 1 - BOOTSTRAP_DRAWS / 40] };
 }

@@ -7,6 +7,9 @@ struct interval {
 	double low, high;
 };
 
+/* Sort in place, from the lowest up. @param values  [nr], none of them NaN */
+void sort_values(double *values, unsigned nr);
+
 #define BOOTSTRAP_DRAWS 10000u
 #define BOOTSTRAP_VALUES_MAX 1000u
 

@@ -270,19 +270,19 @@ static void note_stats(struct engine_note *n)
 	note_extra(n, "polls_at_home_pct", polls ? (double)(polls - moved) * 100 / (double)polls : 0);
 }
 
+_Static_assert((int)RUNG_BUFFERED == MRT_RUNG_BUFFERED && (int)RUNG_DIRECT == MRT_RUNG_DIRECT &&
+	       (int)RUNG_FIXED_BUFFER == MRT_RUNG_FIXED_BUFFER && (int)RUNG_FIXED_FILE == MRT_RUNG_FIXED_FILE &&
+	       (int)RUNG_POLLED == MRT_RUNG_POLLED && (int)RUNG_PASSTHROUGH == MRT_RUNG_PASSTHROUGH,
+	       "the runtime's rungs are ours");
+
 /* Which of the fast ways the I/O went, and why not a faster one. */
 static void note_rung(struct run *r)
 {
-	static const char *const names[] = {
-		[MRT_RUNG_BUFFERED] = "buffered", [MRT_RUNG_DIRECT] = "direct", [MRT_RUNG_FIXED_BUFFER] = "fixed buffer",
-		[MRT_RUNG_FIXED_FILE] = "fixed file", [MRT_RUNG_POLLED] = "polled",
-		[MRT_RUNG_PASSTHROUGH] = "passthrough",
-	};
 	struct mrt_rung_report file;
 	struct mrt_arena_report arena;
 
 	if (mrt_file_report(rt, r->parts[0].io_fd, r->buffers, &file) == 0) {
-		snprintf(r->note.rung, sizeof(r->note.rung), "%s", names[file.rung]);
+		snprintf(r->note.rung, sizeof(r->note.rung), "%s", rung_names[file.rung]);
 		snprintf(r->note.rung_text, sizeof(r->note.rung_text), "%s", file.text);
 	}
 	if (r->o->fast.fixedbufs && mrt_arena_report(rt, &arena) == 0)

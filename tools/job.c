@@ -21,6 +21,11 @@
 #include "target.h"
 #include "verify.h"
 
+const char *const rung_names[RUNGS_NR] = {
+	[RUNG_BUFFERED] = "buffered", [RUNG_DIRECT] = "direct", [RUNG_FIXED_BUFFER] = "fixed buffer",
+	[RUNG_FIXED_FILE] = "fixed file", [RUNG_POLLED] = "polled", [RUNG_PASSTHROUGH] = "passthrough",
+};
+
 #define LATE_NS UINT64_C(100000)        /* a start this much after its intended time is counted as late */
 #define PICK_TRIES_MAX 64u
 

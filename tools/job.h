@@ -122,6 +122,11 @@ struct lane {
 	struct hist pacing;             /* rate mode: actual less intended start */
 };
 
+/* The ways that I/O can go, each with what the one below has: enum mrt_rung, which the bare loop has no part in. */
+enum rung { RUNG_BUFFERED, RUNG_DIRECT, RUNG_FIXED_BUFFER, RUNG_FIXED_FILE, RUNG_POLLED, RUNG_PASSTHROUGH, RUNGS_NR };
+
+extern const char *const rung_names[RUNGS_NR];
+
 /* What an engine says about itself, for the report. */
 struct engine_note {
 	char what[160];                 /* one line: threads, tasks, rings */

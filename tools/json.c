@@ -592,7 +592,7 @@ static void add_ladder(json *m, const struct ladder *l, const struct series *s)
 	add_u64(k, "rounds", s->rounds);
 	add_warnings(k, s);
 	rungs = add_object(k, "rungs");
-	for (unsigned i = 0; s->rounds && i < LADDER_RUNGS_NR; i++) {
+	for (unsigned i = 0; s->rounds && i < RUNGS_NR; i++) {
 		json *j = add_object(rungs, l->rung[i].name);
 
 		if (l->rung[i].reason[0])

@@ -9,11 +9,6 @@
 #include "series.h"
 #include "target.h"
 
-enum ladder_rung {
-	LADDER_BUFFERED, LADDER_DIRECT, LADDER_FIXED_BUFFER, LADDER_FIXED_FILE, LADDER_POLLED, LADDER_PASSTHROUGH,
-	LADDER_RUNGS_NR
-};
-
 #define LADDER_REASON_BYTES 512u
 
 struct ladder {
@@ -21,9 +16,9 @@ struct ladder {
 		const char *name;
 		int variant;                    /* of the series; -1: not run */
 		char reason[LADDER_REASON_BYTES];       /* why it has no figures; empty: it has */
-	} rung[LADDER_RUNGS_NR];
-	struct bench_opts o[LADDER_RUNGS_NR];
-	struct series_variant variants[LADDER_RUNGS_NR];
+	} rung[RUNGS_NR];
+	struct bench_opts o[RUNGS_NR];
+	struct series_variant variants[RUNGS_NR];
 	unsigned variants_nr;
 	struct targets nvme;            /* of the last rung */
 };

@@ -131,8 +131,8 @@ int plot_write(const char *path, const struct bench_opts *o, const struct series
 /* Two figures of different units in one chart: each to that of the first bar, which the title gives in full. */
 int plot_ladder(const char *path, const struct bench_opts *o, const struct ladder *l, const struct series *s)
 {
-	double iops[LADDER_RUNGS_NR], cpu[LADDER_RUNGS_NR];
-	const char *names[LADDER_RUNGS_NR];
+	double iops[RUNGS_NR], cpu[RUNGS_NR];
+	const char *names[RUNGS_NR];
 	struct svg_series bars[2] = { { .name = "IOPS", .y = iops }, { .name = "CPU time per I/O", .y = cpu } };
 	struct svg_chart c = {
 		.kind = SVG_BARS, .x_label = "rung", .y_label = "relative to the first rung", .categories = names,
@@ -141,7 +141,7 @@ int plot_ladder(const char *path, const struct bench_opts *o, const struct ladde
 	const struct series_summary *first = NULL;
 	char base[160], title[360];
 
-	for (unsigned i = 0; i < LADDER_RUNGS_NR && s->rounds; i++) {
+	for (unsigned i = 0; i < RUNGS_NR && s->rounds; i++) {
 		const struct series_summary *sum;
 
 		if (l->rung[i].reason[0])

@@ -412,7 +412,7 @@ void report_ladder(FILE *out, const struct bench_opts *o, const struct ladder *l
 		return;
 	fprintf(out, "  %-12s %-28s %-19s %9s %9s %9s %10s\n", "rung", "IOPS", "CPU us per I/O", "p50 us", "p99 us", "p99.9 us",
 		"enters/IO");
-	for (unsigned i = 0; i < LADDER_RUNGS_NR; i++)
+	for (unsigned i = 0; i < RUNGS_NR; i++)
 		print_rung(out, l, s, i);
 	for (unsigned i = 0; i < s->variants_nr; i++)
 		print_how(out, s, i);

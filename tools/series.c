@@ -103,20 +103,13 @@ const struct result *series_at(const struct series *s, unsigned round, unsigned 
 
 /* --- spreads --- */
 
-static int by_value(const void *a, const void *b)
-{
-	double x = *(const double *)a, y = *(const double *)b;
-
-	return (x > y) - (x < y);
-}
-
 struct spread spread_of(double *values, unsigned nr)
 {
 	struct spread s = { 0, 0, 0 };
 
 	if (nr == 0)
 		return s;
-	qsort(values, nr, sizeof(*values), by_value);
+	sort_values(values, nr);
 	s.min = values[0];
 	s.max = values[nr - 1];
 	s.median = nr % 2 ? values[nr / 2] : (values[nr / 2 - 1] + values[nr / 2]) / 2;

@@ -658,9 +658,9 @@ static void describe_rung(const struct raw_job *w, struct engine_note *n)
 	const struct bench_opts *o = w->job->run->o;
 	bool polled = w->flags & IORING_SETUP_IOPOLL;
 
-	snprintf(n->rung, sizeof(n->rung), "%s", o->fast.nvme ? "passthrough" : polled ? "polled" :
-		 o->fast.registerfiles ? "fixed file" : o->fast.fixedbufs ? "fixed buffer" :
-		 o->direct ? "direct" : "buffered");
+	snprintf(n->rung, sizeof(n->rung), "%s", rung_names[o->fast.nvme ? RUNG_PASSTHROUGH : polled ? RUNG_POLLED :
+		 o->fast.registerfiles ? RUNG_FIXED_FILE : o->fast.fixedbufs ? RUNG_FIXED_BUFFER :
+		 o->direct ? RUNG_DIRECT : RUNG_BUFFERED]);
 	snprintf(n->rung_text, sizeof(n->rung_text), "%s%s%s%s%s%s%s", o->direct || o->fast.nvme ? "direct" : "buffered",
 		 o->fast.fixedbufs ? ", registered buffers" : "", o->fast.registerfiles ? ", registered file" : "",
 		 polled ? ", polled" : "", o->fast.nvme ? ", NVMe commands" : "", w->refused ? "; " : "",
