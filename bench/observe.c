@@ -4,7 +4,7 @@
  * heap, and with timing off, sampled or full. One line: ns an op. scripts/bench-observe runs it under callgrind, with two
  * numbers of ops, so that what comes once cancels out.
  *
- *	observe nop|read|yield bpf|memfd|heap off|sampled|full OPS TASKS [FILE]
+ *	observe nop|read|yield bpf|memfd|heap off|sampled|full OPS TASKS [FOLDER]
  *
  * Timing is switched as a viewer would: through the map or the memfd, found among this process's descriptors. On the heap
  * nobody could, so there it is sampled, the default.
@@ -131,18 +131,6 @@ static unsigned choose(const char *arg, const char *const *names, unsigned nr)
 	exit(2);
 }
 
-static int open_file(const char *path)
-{
-	static char zeros[FILE_BYTES];
-	int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-
-	if (fd < 0 || write(fd, zeros, sizeof(zeros)) != (ssize_t)sizeof(zeros)) {
-		perror(path);
-		exit(1);
-	}
-	return fd;
-}
-
 int main(int argc, char **argv)
 {
 	static const char *const whats[] = { "nop", "read", "yield" };
@@ -160,7 +148,7 @@ int main(int argc, char **argv)
 	int err;
 
 	if (argc < 6) {
-		fprintf(stderr, "usage: observe nop|read|yield bpf|memfd|heap off|sampled|full OPS TASKS [FILE]\n");
+		fprintf(stderr, "usage: observe nop|read|yield bpf|memfd|heap off|sampled|full OPS TASKS [FOLDER]\n");
 		return 2;
 	}
 	alarm(BENCH_LIMIT_S);
@@ -173,8 +161,11 @@ int main(int argc, char **argv)
 	}
 	ops = strtoull(argv[4], NULL, 10);
 	jobs.nr = (unsigned)strtoul(argv[5], NULL, 10);
-	if (job.what == READ)
-		job.fd = open_file(argc > 6 ? argv[6] : "/dev/shm/bench-observe");
+	if (job.what == READ) {
+		const struct bench b = { .dir = argc > 6 ? argv[6] : "/var/tmp" };
+
+		job.fd = bench_file(&b, FILE_BYTES);
+	}
 
 	mrt_runtime_opts_init(&opts);
 	opts.flavour = MRT_FLAVOUR_CURRENT_THREAD;
