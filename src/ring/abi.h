@@ -11,6 +11,7 @@
 #define MRT__IORING_ENTER_NO_IOWAIT (1u << 7)   /* 6.15: a waiting thread is idle, not in iowait */
 #define MRT__IORING_FEAT_NO_IOWAIT (1u << 17)
 
+#define MRT__IORING_SETUP_NO_SQARRAY (1u << 16) /* 6.6 */
 #define MRT__IORING_SETUP_HYBRID_IOPOLL (1u << 17) /* 6.13 */
 
 /* liburing 2.3 declares io_uring_enable_rings(), but its shared library lacks it. */

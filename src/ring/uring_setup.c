@@ -7,7 +7,8 @@
  * taken off tier by tier on -EINVAL. The feature word is used only for what cannot be tried without side effects.
  *
  * SQPOLL and HYBRID_IOPOLL are wishes: refused, the ring is an ordinary one, or polls without sleeping, and the report
- * says so. IOPOLL and big rings are needs: their users have nothing to do with a ring that is neither, and get an error.
+ * says so. NO_SQARRAY is one, too; only the flags tell. IOPOLL and big rings are needs: their users have nothing to do
+ * with a ring that is neither, and get an error.
  *
  * Ring memory counts against RLIMIT_MEMLOCK (per user, on kernels from about 6.14), and the charge of a closed ring
  * comes back late. So -ENOMEM is tried again for a while before it is believed.
@@ -21,6 +22,7 @@
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 #include <sys/timerfd.h>
 #include <time.h>
 #include <unistd.h>
@@ -211,6 +213,22 @@ static int refuse(struct why *why, int error, const struct mrt__ring_opts *opts)
 
 /* ---- create -------------------------------------------------------------------------------------------------- */
 
+/* By hand: liburing 2.3 would write an index array over the head of a ring that has none. */
+static int setup_by_hand(struct mrt__ring *ring, const struct mrt__ring_opts *opts, struct io_uring_params *params)
+{
+	long fd = syscall(__NR_io_uring_setup, opts->sq_entries, params);
+	int ret;
+
+	if (fd < 0)
+		return -errno;
+	ret = io_uring_queue_mmap((int)fd, params, &ring->uring);
+	if (ret)
+		(void)close((int)fd); /* nothing was done with it */
+	else
+		ring->uring.features = params->features;
+	return ret;
+}
+
 static int setup_once(struct mrt__ring *ring, const struct mrt__ring_opts *opts, unsigned flags)
 {
 	const struct timespec pause = { .tv_nsec = MRT__RING_ENOMEM_PAUSE_US * 1000 };
@@ -228,7 +246,7 @@ static int setup_once(struct mrt__ring *ring, const struct mrt__ring_opts *opts,
 			params.sq_thread_cpu = (unsigned)opts->sq_cpu;
 		if (flags & IORING_SETUP_ATTACH_WQ)
 			params.wq_fd = (unsigned)opts->attach->uring.ring_fd;
-		ret = io_uring_queue_init_params(opts->sq_entries, &ring->uring, &params);
+		ret = setup_by_hand(ring, opts, &params);
 		if (ret != -ENOMEM || tries == MRT__RING_ENOMEM_TRIES_MAX)
 			break;
 		(void)nanosleep(&pause, NULL); /* cut short: a shorter pause */
@@ -241,7 +259,7 @@ static int setup_once(struct mrt__ring *ring, const struct mrt__ring_opts *opts,
 static int setup_sqpoll(struct mrt__ring *ring, const struct mrt__ring_opts *opts)
 {
 	unsigned more = opts->flags & MRT__RING_OPT_BIG ? MRT__RING_FLAGS_BIG : 0, i;
-	int ret = -EINVAL;
+	int ret;
 
 	if (opts->attach && !opts->attach->sqpoll)
 		return opts->attach->sqpoll_error; /* it asked for the thread before */
@@ -249,6 +267,7 @@ static int setup_sqpoll(struct mrt__ring *ring, const struct mrt__ring_opts *opt
 		more |= IORING_SETUP_SQ_AFF;
 	if (opts->attach)
 		more |= IORING_SETUP_ATTACH_WQ;
+	ret = setup_once(ring, opts, sqpoll_flags[0] | MRT__IORING_SETUP_NO_SQARRAY | more);
 	for (i = 0; i < sizeof(sqpoll_flags) / sizeof(sqpoll_flags[0]) && ret == -EINVAL; i++)
 		ret = setup_once(ring, opts, sqpoll_flags[i] | more);
 	if (ret == 0) {
@@ -269,14 +288,19 @@ static int setup_tiers(struct mrt__ring *ring, const struct mrt__ring_opts *opts
 		more |= IORING_SETUP_IOPOLL;
 	if (opts->flags & MRT__RING_OPT_HYBRID)
 		more |= MRT__IORING_SETUP_HYBRID_IOPOLL;
+	/* 6.6; slot n of the queue is SQE n in any case, so the kernel need not look it up */
+	if (ring->tier == 0)
+		more |= MRT__IORING_SETUP_NO_SQARRAY;
 	for (;;) {
 		ret = setup_once(ring, opts, tier_flags[ring->tier] | more);
 		if (ret != -EINVAL)
 			return ret;
-		/* a kernel that has HYBRID has all tiers */
+		/* a kernel that has HYBRID (6.13) has NO_SQARRAY, and one that has this has all tiers */
 		if (more & MRT__IORING_SETUP_HYBRID_IOPOLL) {
 			more &= ~MRT__IORING_SETUP_HYBRID_IOPOLL;
 			ring->hybrid_refused = true;
+		} else if (more & MRT__IORING_SETUP_NO_SQARRAY) {
+			more &= ~MRT__IORING_SETUP_NO_SQARRAY;
 		} else if (++ring->tier == MRT__RING_TIERS_NR) {
 			return ret;
 		}
@@ -328,8 +352,8 @@ static void map_indices(struct mrt__ring *ring)
 	ring->cq_khead = (atomic_uint *)uring->cq.khead;
 	ring->cq_ktail = (atomic_uint *)uring->cq.ktail;
 	ring->cq_mask = uring->cq.ring_entries - 1;
-	/* Slot n of the queue is SQE n, for good: liburing before 2.3 fills this table at each submit only. */
-	for (i = 0; i < ring->sq_entries; i++)
+	/* Slot n of the queue is SQE n, for good. */
+	for (i = 0; !(ring->setup_flags & MRT__IORING_SETUP_NO_SQARRAY) && i < ring->sq_entries; i++)
 		uring->sq.array[i] = i;
 
 	ring->deferred_mask = IORING_SQ_CQ_OVERFLOW;
