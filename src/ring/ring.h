@@ -154,6 +154,21 @@ void mrt__ring_abandon(struct mrt__ring *ring);
  */
 bool mrt__ring_stage(struct mrt__ring *ring, const struct mrt__ring_args *args, int32_t extra_fd, void *user);
 
+/* Four of struct mrt__ring_args in one register. */
+static inline uint64_t mrt__ring_head(unsigned opcode, unsigned sqe_flags, unsigned buf_index, int fd)
+{
+	return opcode | sqe_flags << 8 | (uint64_t)buf_index << 16 | (uint64_t)(uint32_t)fd << 32;
+}
+
+/**
+ * Stage an op that has neither op_flags nor extra_fd: as mrt__ring_stage(), but all in registers. Arguments in memory that
+ * were just written field by field hold up the wide loads that copy them.
+ *
+ * @param head  of mrt__ring_head()
+ * @return entries staged, this one included; 0: as false there
+ */
+unsigned mrt__ring_stage_rw(struct mrt__ring *ring, uint64_t head, uint64_t off, uint64_t addr, uint32_t len, void *user);
+
 /* Bytes of a command: struct nvme_uring_cmd. */
 #define MRT__RING_CMD_BYTES 72u
 

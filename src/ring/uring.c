@@ -208,6 +208,38 @@ bool mrt__ring_stage(struct mrt__ring *ring, const struct mrt__ring_args *args, 
 	return true;
 }
 
+unsigned mrt__ring_stage_rw(struct mrt__ring *ring, uint64_t head, uint64_t off, uint64_t addr, uint32_t len, void *user)
+{
+	unsigned tail = ring->sq_tail;
+	struct io_uring_sqe *sqe;
+
+	mrt__ring_assert_owner(ring);
+	mrt__assert_slow(user != NULL && ((uintptr_t)user & MRT__RING_KIND_MASK) == 0);
+	mrt__assert_slow(ring->late_nr == 0 || staged(ring) == ring->sq_entries);
+
+	if (mrt__unlikely(tail - ring->sq_head >= ring->sq_ops_max))
+		return 0; /* the caller's other way looks for room */
+	sqe = sqe_at(ring, tail);
+	/* all 64 bytes, as fill() */
+	sqe->opcode = (uint8_t)head;
+	sqe->flags = (uint8_t)(head >> 8);
+	sqe->ioprio = 0;
+	sqe->fd = (int32_t)(head >> 32);
+	sqe->off = off;
+	sqe->addr = addr;
+	sqe->len = len;
+	sqe->rw_flags = 0;
+	sqe->user_data = (uintptr_t)user;
+	sqe->buf_index = (uint16_t)(head >> 16);
+	sqe->personality = 0;
+	sqe->splice_fd_in = 0;
+	sqe->addr3 = 0;
+	sqe->__pad2[0] = 0;
+	ring->sq_tail = ++tail;
+	mrt__stat_set(ring->staged_gauge, tail - ring->sq_head);
+	return tail - ring->sq_head;
+}
+
 bool mrt__ring_stage_cmd(struct mrt__ring *ring, const struct mrt__ring_args *args, const void *cmd, void *user)
 {
 	mrt__assert(ring->extras);

@@ -44,48 +44,40 @@ static inline unsigned rw_flags(int64_t off)
 	return off == MRT_OFF_CURRENT ? 0 : MRT__OPF_CREDIT | MRT__OPF_RETRY;
 }
 
-static inline struct mrt_op *start_rw(struct mrt_op *op, enum mrt__op_kind kind, enum mrt__opcode opcode, int fd,
-				      const void *addr, uint32_t len, int64_t off, unsigned more_flags)
-{
-	struct mrt__ring_args args = {
-		.opcode = (uint8_t)opcode, .fd = fd, .addr = mrt__io_addr(addr), .len = len, .off = (uint64_t)off,
-	};
-
-	if (mrt__unlikely(!is_offset(off)))
-		return mrt__op_refuse(op, kind, -EINVAL);
-	return mrt__io_start(op, kind, rw_flags(off) | more_flags, args);
-}
-
 struct mrt_op *mrt_read(struct mrt_op *op, int fd, void *buf, size_t len, int64_t off)
 {
-	return start_rw(op, MRT__OP_READ, MRT__OPCODE_READ, fd, buf, mrt__io_len(len), off, MRT__OPF_BUF);
+	return mrt__op_start_read(op, 0, fd, buf, mrt__io_len(len), off);
 }
 
 struct mrt_op *mrt_write(struct mrt_op *op, int fd, const void *buf, size_t len, int64_t off)
 {
-	return start_rw(op, MRT__OP_WRITE, MRT__OPCODE_WRITE, fd, buf, mrt__io_len(len), off, MRT__OPF_BUF);
+	return mrt__op_start_write(op, 0, fd, buf, mrt__io_len(len), off);
 }
 
 struct mrt_op *mrt_read_exact(struct mrt_op *op, int fd, void *buf, size_t len, int64_t off)
 {
 	if (mrt__unlikely(len > MRT_IO_BYTES_MAX))
 		return mrt__op_refuse(op, MRT__OP_READ, -EINVAL);
-	return start_rw(op, MRT__OP_READ, MRT__OPCODE_READ, fd, buf, (uint32_t)len, off, MRT__OPF_BUF | MRT__OPF_ALL);
+	return mrt__op_start_read(op, MRT__OPF_ALL, fd, buf, (uint32_t)len, off);
 }
 
 struct mrt_op *mrt_write_all(struct mrt_op *op, int fd, const void *buf, size_t len, int64_t off)
 {
 	if (mrt__unlikely(len > MRT_IO_BYTES_MAX))
 		return mrt__op_refuse(op, MRT__OP_WRITE, -EINVAL);
-	return start_rw(op, MRT__OP_WRITE, MRT__OPCODE_WRITE, fd, buf, (uint32_t)len, off, MRT__OPF_BUF | MRT__OPF_ALL);
+	return mrt__op_start_write(op, MRT__OPF_ALL, fd, buf, (uint32_t)len, off);
 }
 
 static struct mrt_op *start_rwv(struct mrt_op *op, enum mrt__op_kind kind, enum mrt__opcode opcode, int fd,
 				const struct iovec *iov, unsigned iov_nr, int64_t off)
 {
-	if (mrt__unlikely(iov_nr == 0 || iov_nr > IOV_NR_MAX || !iov))
+	struct mrt__ring_args args = {
+		.opcode = (uint8_t)opcode, .fd = fd, .addr = mrt__io_addr(iov), .len = iov_nr, .off = (uint64_t)off,
+	};
+
+	if (mrt__unlikely(iov_nr == 0 || iov_nr > IOV_NR_MAX || !iov || !is_offset(off)))
 		return mrt__op_refuse(op, kind, -EINVAL);
-	return start_rw(op, kind, opcode, fd, iov, iov_nr, off, MRT__OPF_IOV);
+	return mrt__io_start(op, kind, rw_flags(off) | MRT__OPF_IOV, args);
 }
 
 struct mrt_op *mrt_readv(struct mrt_op *op, int fd, const struct iovec *iov, unsigned iov_nr, int64_t off)

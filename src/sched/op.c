@@ -154,7 +154,8 @@ static void unlink_op(struct mrt__op *op)
 		op->next->pprev = op->pprev;
 }
 
-struct mrt__worker *mrt__op_begin(struct mrt__op *op, enum mrt__op_kind kind, unsigned flags)
+static inline __attribute__((always_inline)) struct mrt__worker *begin(struct mrt__op *op, enum mrt__op_kind kind,
+									unsigned flags)
 {
 	struct mrt__worker *w = mrt__worker_self;
 	struct mrt_task *t;
@@ -186,6 +187,11 @@ struct mrt__worker *mrt__op_begin(struct mrt__op *op, enum mrt__op_kind kind, un
 	return w;
 }
 
+struct mrt__worker *mrt__op_begin(struct mrt__op *op, enum mrt__op_kind kind, unsigned flags)
+{
+	return begin(op, kind, flags);
+}
+
 void mrt__op_end_inline(struct mrt__op *op, int64_t res)
 {
 	mrt__assert(op->state == MRT__OP_INFLIGHT);
@@ -215,7 +221,7 @@ static __attribute__((noinline)) bool hand_over(struct mrt_task *t, struct mrt__
 }
 
 /* The task rests with us, who are its holder by that: the word is not looked at. @return true: made runnable */
-static inline bool finish_kept(struct mrt__worker *w, struct mrt_task *t, struct mrt__op *op)
+static inline __attribute__((always_inline)) bool finish_kept(struct mrt__worker *w, struct mrt_task *t, struct mrt__op *op)
 {
 	mrt__assert(w && mrt__task_rests_at(t, w->index));
 	if (mrt__unlikely(t->flags & MRT__TASKF_RETURNED))
@@ -233,7 +239,7 @@ static inline bool finish_kept(struct mrt__worker *w, struct mrt_task *t, struct
 }
 
 /* @return true: the task was made runnable */
-static inline bool finish(struct mrt__worker *w, struct mrt__op *op, int64_t raw)
+static inline __attribute__((always_inline)) bool finish(struct mrt__worker *w, struct mrt__op *op, int64_t raw)
 {
 	struct mrt_task *t = op->task;
 
@@ -688,6 +694,98 @@ struct mrt_op *mrt__op_submit(struct mrt__worker *w, struct mrt__op *op)
 	return mrt__op_public(op);
 }
 
+/*
+ * What most I/O comes to, in registers: one buffer, on the worker's own ring, by a file that is plain or in the ring's table.
+ * @return false: nothing was done; mrt__op_submit() deals with it
+ */
+static inline __attribute__((always_inline)) bool stage_simple(struct mrt__worker *w, struct mrt__op *op, unsigned opcode,
+							       unsigned opcode_fixed, unsigned flags, int fd,
+							       uint64_t addr, uint32_t len, uint64_t off)
+{
+	bool credit = flags & MRT__OPF_CREDIT, mine = mrt__arena_has(&w->arena, (const void *)(uintptr_t)addr);
+	struct mrt__file_use *u = NULL;
+	unsigned sqe_flags = 0, staged_nr;
+	uint16_t index = 0;
+
+	if (mrt__unlikely((credit && w->credits == 0) || w->queued_head))
+		return false;
+	if (flags & MRT__OPF_FILE) {
+		u = &w->file_use[(unsigned)fd & w->file_mask];
+		if (mrt__unlikely(u->handle != fd || u->flags & (MRT_FILE_POLLED | MRT_FILE_PASSTHROUGH) ||
+				  !(u->ready & MRT__FILE_ON_MAIN)))
+			return false;
+		fd = (int)mrt__handle_slot(fd);
+		sqe_flags = MRT__RING_SQE_FIXED_FILE;
+	}
+	if (mine) {
+		enum mrt__arena_kind how = mrt__arena_hold(&w->arena, w->ring, addr, len, &index);
+
+		if (mrt__unlikely(how == MRT__ARENA_BAD))
+			return false;
+		if (how == MRT__ARENA_FIXED)
+			opcode = opcode_fixed;
+	}
+	staged_nr = mrt__ring_stage_rw(w->ring, mrt__ring_head(opcode, sqe_flags, index, fd), off, addr, len, op);
+	if (mrt__unlikely(staged_nr == 0)) {
+		if (mine)
+			mrt__arena_release(&w->arena, addr);
+		return false;
+	}
+	if (u)
+		u->inflight++;
+	if (u || mine)
+		op->rflags = MRT__OPR_HELD;
+	w->credits -= credit;
+	w->inflight++;
+	if (mrt__unlikely(mrt__meter_op_start(&w->meter, opcode)))
+		stamp(op);
+	if (mrt__unlikely(staged_nr >= MRT__FLUSH_STAGED))
+		(void)mrt__ring_flush(w->ring); /* as said */
+	return true;
+}
+
+static inline __attribute__((always_inline)) struct mrt_op *start_rw(struct mrt_op *pub, enum mrt__op_kind kind,
+								     enum mrt__opcode opcode,
+								     enum mrt__opcode opcode_fixed, unsigned flags, int fd,
+								     const void *buf, uint32_t len, int64_t off)
+{
+	struct mrt__op *op = mrt__op_of(pub);
+	uint64_t addr = (uintptr_t)buf;
+	struct mrt__worker *w;
+
+	if (mrt__unlikely(off < 0)) {
+		if (off != MRT_OFF_CURRENT)
+			return mrt__op_refuse(pub, kind, -EINVAL);
+	} else {
+		flags |= MRT__OPF_CREDIT | MRT__OPF_RETRY;
+	}
+	flags |= MRT__OPF_BUF | MRT__OPF_RING;
+	if (mrt__is_handle(fd))
+		flags |= MRT__OPF_FILE;
+	w = begin(op, kind, flags);
+	if (mrt__unlikely(!w))
+		return pub;
+	op->raw = 0;
+	op->ring = w->index;
+	op->io = (struct mrt__ring_args){
+		.opcode = (uint8_t)opcode, .fd = fd, .addr = addr, .len = len, .off = (uint64_t)off,
+	};
+	if (mrt__unlikely(!stage_simple(w, op, opcode, opcode_fixed, flags, fd, addr, len, (uint64_t)off)))
+		return mrt__op_submit(w, op);
+	mrt__fire(op_submit, w->index, mrt__arg(op), opcode, (uint64_t)fd);
+	return pub;
+}
+
+struct mrt_op *mrt__op_start_read(struct mrt_op *op, unsigned flags, int fd, void *buf, uint32_t len, int64_t off)
+{
+	return start_rw(op, MRT__OP_READ, MRT__OPCODE_READ, MRT__OPCODE_READ_FIXED, flags, fd, buf, len, off);
+}
+
+struct mrt_op *mrt__op_start_write(struct mrt_op *op, unsigned flags, int fd, const void *buf, uint32_t len, int64_t off)
+{
+	return start_rw(op, MRT__OP_WRITE, MRT__OPCODE_WRITE, MRT__OPCODE_WRITE_FIXED, flags, fd, buf, len, off);
+}
+
 void mrt__op_submit_close(struct mrt__worker *w, struct mrt__op *op, int fd)
 {
 	op->raw = 0;
@@ -899,6 +997,24 @@ static __attribute__((noinline)) bool step_slow(struct mrt__worker *w, struct mr
 	return finish(w, op, raw);
 }
 
+/* Of an op with one buffer and one file, or less. @return false: nothing was done; step_slow() deals with it */
+static inline bool release_simple(struct mrt__worker *w, struct mrt__op *op)
+{
+	if (mrt__unlikely(op->flags & (MRT__OPF_IOV | MRT__OPF_OUT | MRT__OPF_FILE2)))
+		return false;
+	if (op->flags & MRT__OPF_FILE) {
+		struct mrt__file_use *u = &w->file_use[mrt__handle_slot(op->io.fd)];
+
+		if (mrt__unlikely(u->closing || u->flags & MRT_FILE_PASSTHROUGH))
+			return false;
+		u->inflight--;
+	}
+	if (op->flags & MRT__OPF_BUF && mrt__arena_has(&w->arena, (const void *)(uintptr_t)op->io.addr))
+		mrt__arena_release(&w->arena, op->io.addr);
+	op->rflags &= (uint8_t)~MRT__OPR_HELD;
+	return true;
+}
+
 bool mrt__op_step(struct mrt__worker *w, struct mrt__op *op, int32_t res)
 {
 	mrt__assert(op->state == MRT__OP_INFLIGHT && !(op->rflags & MRT__OPR_TERMINAL));
@@ -908,9 +1024,8 @@ bool mrt__op_step(struct mrt__worker *w, struct mrt__op *op, int32_t res)
 	if (mrt__unlikely(res < 0 || op->flags & MRT__OPF_ALL || op->rflags & (MRT__OPR_POLLED | MRT__OPR_TIMED)))
 		return step_slow(w, op, res);
 	if (op->rflags & MRT__OPR_HELD) {
-		if (mrt__unlikely(op->flags & MRT__OPF_FILE && is_passthrough(w, op->io.fd)))
+		if (mrt__unlikely(!release_simple(w, op)))
 			return step_slow(w, op, res);
-		release_held(w, op);
 	}
 	mark_written(op, res);
 	op->rflags |= MRT__OPR_TERMINAL;

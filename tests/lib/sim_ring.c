@@ -959,6 +959,16 @@ bool mrt__ring_stage(struct mrt__ring *ring, const struct mrt__ring_args *args, 
 	return true;
 }
 
+unsigned mrt__ring_stage_rw(struct mrt__ring *ring, uint64_t head, uint64_t off, uint64_t addr, uint32_t len, void *user)
+{
+	struct mrt__ring_args args = {
+		.opcode = (uint8_t)head, .sqe_flags = (uint8_t)(head >> 8), .buf_index = (uint16_t)(head >> 16),
+		.fd = (int32_t)(head >> 32), .off = off, .addr = addr, .len = len,
+	};
+
+	return mrt__ring_stage(ring, &args, 0, user) ? ring->sq_nr : 0;
+}
+
 /* What a command does is the device's affair; here it ends as a NOP does, or with an error. */
 bool mrt__ring_stage_cmd(struct mrt__ring *ring, const struct mrt__ring_args *args, const void *cmd, void *user)
 {
