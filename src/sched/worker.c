@@ -411,10 +411,11 @@ static void prefetch_task(const struct mrt__op *op)
 static unsigned reap(struct mrt__worker *w, struct mrt__ring *ring, unsigned room)
 {
 	struct mrt__ring_done done[REAP_BATCH];
-	unsigned events = 0, used = 0, nr, i;
+	unsigned events = 0, used = 0, max, nr, i;
 
 	do {
-		nr = mrt__ring_reap(ring, done, mrt__min(REAP_BATCH, room - used), &events);
+		max = mrt__min(REAP_BATCH, room - used);
+		nr = mrt__ring_reap(ring, done, max, &events);
 		prefetch_ops(done, nr);
 		for (i = 0; i < nr; i++) {
 			if (i + PREFETCH_AHEAD < nr)
@@ -423,7 +424,7 @@ static unsigned reap(struct mrt__worker *w, struct mrt__ring *ring, unsigned roo
 				w->extra = mrt__ring_extra(ring, i);
 			used += mrt__op_step(w, done[i].user, done[i].res);
 		}
-	} while (nr > 0 && used < room);
+	} while (nr == max && used < room); /* fewer: that was all */
 	if (mrt__unlikely(events & MRT__RING_EVENT_SENTRY))
 		mrt__sentry_on_timer(w);
 	return used;
@@ -481,24 +482,18 @@ enum source {
 	SOURCES_NR
 };
 
-static bool source_waits(struct mrt__worker *w, enum source s, uint64_t now)
+/* Is there something from it? A bit for each source. */
+static inline unsigned sources_waiting(struct mrt__worker *w, uint64_t now)
 {
-	switch (s) {
-	case SOURCE_INJECT:
-		return mrt__inject_len(&w->sched->inject) > 0;
-	case SOURCE_YIELDED:
-		return w->yielded_nr > 0;
-	case SOURCE_CQ:
-		return mrt__ring_ready(w->ring) > 0;
-	case SOURCE_POLLED:
-		return w->polled_inflight > 0 && mrt__ring_ready(w->polled) > 0;
-	case SOURCE_TIMERS:
-		/* relaxed: we wrote it, or a sentry that took timers out */
-		return atomic_load_explicit(&w->wheel_next, memory_order_relaxed) <= now;
-	case SOURCES_NR:
-		break;
-	}
-	mrt__bug("no such source: %d", s);
+	unsigned waiting = (unsigned)(mrt__inject_len(&w->sched->inject) > 0) << SOURCE_INJECT;
+
+	waiting |= (unsigned)(w->yielded_nr > 0) << SOURCE_YIELDED;
+	waiting |= (unsigned)(mrt__ring_ready(w->ring) > 0) << SOURCE_CQ;
+	if (mrt__unlikely(w->polled_inflight > 0))
+		waiting |= (unsigned)(mrt__ring_ready(w->polled) > 0) << SOURCE_POLLED;
+	/* relaxed: we wrote it, or a sentry that took timers out */
+	waiting |= (unsigned)(atomic_load_explicit(&w->wheel_next, memory_order_relaxed) <= now) << SOURCE_TIMERS;
+	return waiting;
 }
 
 static unsigned source_take(struct mrt__worker *w, enum source s, uint64_t now, unsigned room)
@@ -520,38 +515,46 @@ static unsigned source_take(struct mrt__worker *w, enum source s, uint64_t now, 
 	mrt__bug("no such source: %d", s);
 }
 
-/*
- * Share the free slots: first an equal part for each source that waits, then what is left over, both beginning with
- * another source each turn. @return slots used
- */
-static unsigned refill(struct mrt__worker *w, uint64_t now)
+/* Several: first an equal part for each, then what is left over, both beginning with another source each turn. */
+static __attribute__((noinline)) unsigned refill_shared(struct mrt__worker *w, uint64_t now, unsigned waiting, unsigned room)
 {
-	enum source waiting[SOURCES_NR];
-	unsigned room = mrt__runq_room(&w->runq), total = 0, nr = 0, pass, i, part;
+	unsigned part = mrt__max(room / (unsigned)__builtin_popcount(waiting), 1u), first = w->turn_first, total = 0, pass, i;
+	bool begun = false;
 
-	for (i = 0; i < SOURCES_NR; i++) {
-		enum source s = (enum source)((w->turn_first + i) % SOURCES_NR);
-
-		if (source_waits(w, s, now))
-			waiting[nr++] = s;
-	}
-	if (nr == 0)
-		return 0;
-	w->turn_first = waiting[0] + 1; /* behind the one that is first now; those that do not wait take no turn */
-	part = mrt__max(room / nr, 1u);
 	for (pass = 0; pass < 2; pass++) {
-		for (i = 0; i < nr; i++) {
+		for (i = 0; i < SOURCES_NR; i++) {
+			enum source s = (enum source)((first + i) % SOURCES_NR);
 			/* not what is left by count: a sentry's look inside a reap fills slots, too */
 			unsigned left = mrt__runq_room(&w->runq);
 
-			if (left == 0 || (pass == 1 && !source_waits(w, waiting[i], now)))
+			if (!(waiting & 1u << s))
 				continue;
-			total += source_take(w, waiting[i], now, pass == 0 ? mrt__min(part, left) : left);
+			if (!begun)
+				w->turn_first = s + 1; /* behind the one that is first now; who does not wait takes no turn */
+			begun = true;
+			if (left == 0 || (pass == 1 && !(sources_waiting(w, now) & 1u << s)))
+				continue;
+			total += source_take(w, s, now, pass == 0 ? mrt__min(part, left) : left);
 		}
 	}
 	if (room == 0 && mrt__ring_ready(w->ring) > 0)
 		(void)reap(w, w->ring, 0); /* wakes and acknowledgements need no slot */
 	return total;
+}
+
+/* Share the free slots among the sources that wait. @return slots used */
+static inline unsigned refill(struct mrt__worker *w, uint64_t now)
+{
+	unsigned waiting = sources_waiting(w, now), room = mrt__runq_room(&w->runq);
+	enum source s;
+
+	if (waiting == 0)
+		return 0;
+	if (mrt__unlikely(waiting & (waiting - 1) || room == 0))
+		return refill_shared(w, now, waiting, room);
+	s = (enum source)__builtin_ctz(waiting);
+	w->turn_first = s + 1;
+	return source_take(w, s, now, room);
 }
 
 /* Now, if anything here needs it: a clock read costs as much as a short poll. The meter needs it in one turn of a few. */
