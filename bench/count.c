@@ -8,8 +8,10 @@
  *
  *	read         random 4 KiB reads of a cached file by 32 tasks
  *	read_fast    the same with the runtime's arena and a registered file
+ *	read_alone   the same by one task
  *	bare_read    as read by a bare io_uring loop of depth 32, in the shape of bench/raw/raw.c without its stamps
  *	bare_read_fast  the same with registered buffers and file
+ *	bare_read_alone ... of depth 1
  *	spawn        spawn a task and join it
  *	wake         two tasks wake each other: a round trip, two wakes
  *	timer        start a sleep of 10 s, cancel it, await it
@@ -24,7 +26,7 @@
 
 #include "bench.h"
 
-#define DEPTH 32u
+#define DEPTH 32u               /* but of the shapes that are "alone" */
 #define BLOCK 4096u
 #define FILE_BYTES (UINT64_C(4) << 20)
 #define BLOCKS (FILE_BYTES / BLOCK)
@@ -34,6 +36,7 @@ struct work {
 	struct bench b;
 	uint64_t nr;
 	int fd;
+	unsigned depth;
 	char *bufs;             /* [DEPTH * BLOCK] */
 };
 
@@ -99,8 +102,8 @@ static enum mrt_poll read_root(struct mrt_task *self, void *frame)
 	mrt_scope_init(&f->scope, 0);
 	memset(&r, 0, sizeof(r));
 	r.fd = f->w->fd;
-	r.left = f->w->nr / DEPTH;
-	for (unsigned i = 0; i < DEPTH; i++) {
+	r.left = f->w->nr / f->w->depth;
+	for (unsigned i = 0; i < f->w->depth; i++) {
 		r.rand = i + 1;
 		r.buf = f->bufs + (size_t)i * BLOCK;
 		if (mrt_scope_spawn(&f->scope, reader_poll, &r, sizeof(r), NULL))
@@ -275,11 +278,11 @@ static void bare_stage(struct bare *r, const struct work *w, unsigned i)
 
 static uint64_t bare_run(struct bare *r, const struct work *w)
 {
-	uint64_t started = DEPTH, ended = 0, enters = 0;
+	uint64_t started = w->depth, ended = 0, enters = 0;
 	struct io_uring_cqe *cqe;
 	unsigned head, n;
 
-	for (unsigned i = 0; i < DEPTH; i++)
+	for (unsigned i = 0; i < w->depth; i++)
 		bare_stage(r, w, i);
 	while (ended < w->nr) {
 		int rc = io_uring_submit_and_wait(&r->ring, 1);
@@ -336,17 +339,20 @@ static uint64_t run_bare(struct work *w, bool fast)
 static const struct shape {
 	const char *name;
 	mrt_poll_fn root;       /* NULL: the bare loop */
-	bool reads, fast;
+	unsigned depth;         /* of reads; 0: it reads none */
+	bool fast;
 } shapes[] = {
-	{ "read", read_root, true, false },
-	{ "read_fast", read_root, true, true },
-	{ "bare_read", NULL, true, false },
-	{ "bare_read_fast", NULL, true, true },
-	{ "spawn", spawn_root, false, false },
-	{ "wake", wake_root, false, false },
-	{ "timer", timer_root, false, false },
-	{ "echo", echo_root, false, false },
-	{ "yield", yield_root, false, false },
+	{ "read", read_root, DEPTH, false },
+	{ "read_fast", read_root, DEPTH, true },
+	{ "read_alone", read_root, 1, true },
+	{ "bare_read", NULL, DEPTH, false },
+	{ "bare_read_fast", NULL, DEPTH, true },
+	{ "bare_read_alone", NULL, 1, true },
+	{ "spawn", spawn_root, 0, false },
+	{ "wake", wake_root, 0, false },
+	{ "timer", timer_root, 0, false },
+	{ "echo", echo_root, 0, false },
+	{ "yield", yield_root, 0, false },
 };
 
 static struct mrt_runtime *make_runtime(unsigned workers_nr)
@@ -386,7 +392,8 @@ static uint64_t run_shape(struct work *w, const struct shape *s, unsigned worker
 	struct mrt_runtime *rt;
 	uint64_t enters;
 
-	if (s->reads)
+	w->depth = s->depth;
+	if (s->depth)
 		w->fd = bench_file(&w->b, FILE_BYTES);
 	if (!s->root)
 		return run_bare(w, s->fast);
