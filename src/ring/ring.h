@@ -199,6 +199,9 @@ void mrt__ring_cancel(struct mrt__ring *ring, void *user);
 /* SQEs staged and not submitted; SQPOLL: and not taken by the kernel's thread when a flush or wait looked last. */
 unsigned mrt__ring_staged(const struct mrt__ring *ring);
 
+/* Opcode of the SQE that was staged last; -1: none is staged, or a kernel thread submits (SQPOLL). */
+int mrt__ring_staged_last(const struct mrt__ring *ring);
+
 /* Completions in the CQ now; includes our own kinds. About 1 ns. */
 unsigned mrt__ring_ready(const struct mrt__ring *ring);
 

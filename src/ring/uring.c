@@ -289,6 +289,11 @@ unsigned mrt__ring_staged(const struct mrt__ring *ring)
 	return staged(ring);
 }
 
+int mrt__ring_staged_last(const struct mrt__ring *ring)
+{
+	return staged(ring) == 0 || ring->sqpoll ? -1 : sqe_at(ring, ring->sq_tail - 1)->opcode;
+}
+
 unsigned mrt__ring_ready(const struct mrt__ring *ring)
 {
 	/* relaxed: a count; reap acquires before it reads a CQE */

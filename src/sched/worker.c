@@ -29,6 +29,8 @@
 #define CREDIT_RESERVE_SHIFT 3  /* an eighth of the CQ is kept for wakes, messages and waits for peers */
 #define TUNE_TARGET_NS (200 * MRT__NS_PER_US)
 #define TRIM_AFTER_NS MRT__NS_PER_SEC   /* empty task memory is kept this long for the next burst */
+#define MISSES_MAX 2u           /* flushes that found nothing, after which submitting is left to the wait */
+#define LATE_MAX 16u            /* waits in a row that submit; then a flush shows whether it still finds nothing */
 #define TRIM_BATCH 2u                   /* slabs given back between two looks for work: some 0.1 ms */
 #define TUNE_MIN 2u
 #define TUNE_MAX 127u
@@ -648,10 +650,46 @@ static void report_tasks(struct mrt__worker *w)
 	atomic_store_explicit(&w->report, false, memory_order_release);
 }
 
-bool mrt__worker_turn(struct mrt__worker *w)
+/*
+ * Submit late: a worker that has nothing left to run submits what is staged, finds that nothing has completed, and waits:
+ * two system calls where one would do. But if something does complete (page cache, a socket with room) there is no wait, and
+ * to go to sleep for it would cost about as much as the call saved. Which it will be is told by the opcode that is staged
+ * last: an answer is written behind a request's read, and a reader that has sent waits. After a few flushes that found
+ * nothing, submitting is left to the wait; now and then a flush looks whether that is still so.
+ */
+static inline struct mrt__foresight *foresight_of(struct mrt__worker *w)
 {
+	int opcode = mrt__ring_staged_last(w->ring);
+
+	return opcode < 0 ? NULL : &w->foresight[(unsigned)opcode % MRT__FORESIGHTS_NR];
+}
+
+static inline bool may_submit_late(const struct mrt__worker *w, struct mrt__foresight *f)
+{
+	if (mrt__likely(!f || f->misses < MISSES_MAX))
+		return false;
+	if (f->left-- > 0)
+		return !w->queued_head && w->cancels_due == 0 && w->polled_inflight == 0;
+	f->left = LATE_MAX;
+	return false;
+}
+
+static inline void learn(struct mrt__foresight *f, bool ended)
+{
+	if (mrt__likely(ended))
+		f->misses = 0;
+	else if (f->misses < MISSES_MAX && ++f->misses == MISSES_MAX)
+		f->left = LATE_MAX;
+}
+
+/*
+ * @param f     foresight_of()
+ * @param late  what is staged is submitted by the wait, if it comes to that
+ */
+static inline __attribute__((always_inline)) bool turn(struct mrt__worker *w, struct mrt__foresight *f, bool late)
+{
+	unsigned made, ready;
 	uint64_t now;
-	unsigned made;
 
 	if (mrt__unlikely(mrt__sched_is_forked()))
 		mrt__bug("a task went on in a child after fork; call exec or _exit there");
@@ -669,12 +707,16 @@ bool mrt__worker_turn(struct mrt__worker *w)
 	if (mrt__unlikely(atomic_load_explicit(&w->sched->files->version, memory_order_relaxed) != w->files_seen ||
 			  w->cancels_due > 0))
 		mrt__files_turn(w);
-	if (mrt__ring_staged(w->ring) > 0 || mrt__ring_has_deferred(w->ring))
+	late = late && !mrt__ring_has_deferred(w->ring);
+	if (!late && (f || mrt__ring_staged(w->ring) > 0 || mrt__ring_has_deferred(w->ring)))
 		(void)mrt__ring_flush(w->ring); /* what is not taken stays staged */
 	if (mrt__unlikely(w->polled_inflight > 0))
 		(void)mrt__ring_flush(w->polled); /* submits, and polls the devices once */
 	now = turn_clock(w);
-	mrt__stat_set(&w->stats->cq_ready, mrt__ring_ready(w->ring));
+	ready = mrt__ring_ready(w->ring);
+	mrt__stat_set(&w->stats->cq_ready, ready);
+	if (f && !late)
+		learn(f, ready > 0);
 	made = take_inbox(w);
 	made += refill(w, now);
 	made += drain_deferred(w);
@@ -691,6 +733,11 @@ bool mrt__worker_turn(struct mrt__worker *w)
 	notify_if_plenty(w, mrt__max(made, w->turn_woken));
 	/* mailbox and aborts make tasks runnable without taking a share */
 	return made > 0 || w->turn_woken > 0;
+}
+
+bool mrt__worker_turn(struct mrt__worker *w)
+{
+	return turn(w, foresight_of(w), false);
 }
 
 /* ---- self-tuning ---- */
@@ -925,9 +972,11 @@ static bool trim(struct mrt__worker *w)
 /* Nothing at home: turn the ring, search. */
 static __attribute__((noinline)) enum mrt__tick tick_without_work(struct mrt__worker *w)
 {
+	struct mrt__foresight *f = foresight_of(w);
+	bool late = may_submit_late(w, f);
 	struct mrt_task *t;
 
-	if (mrt__worker_turn(w)) {
+	if (turn(w, f, late)) {
 		/* found at home: whoever was woken to search need not, and tells the others */
 		if (mrt__unlikely(w->searching))
 			leave_search(w);
@@ -939,6 +988,8 @@ static __attribute__((noinline)) enum mrt__tick tick_without_work(struct mrt__wo
 		return MRT__TICK_STOP;
 	t = search(w);
 	if (t) {
+		if (late)
+			mrt__worker_flush(w); /* not behind somebody else's tasks */
 		run(w, t);
 		return MRT__TICK_RAN;
 	}
@@ -948,7 +999,11 @@ static __attribute__((noinline)) enum mrt__tick tick_without_work(struct mrt__wo
 			leave_search(w);
 		return MRT__TICK_RAN;
 	}
-	return trim(w) ? MRT__TICK_RAN : MRT__TICK_PARK;
+	if (mrt__likely(!trim(w)))
+		return MRT__TICK_PARK;
+	if (late)
+		mrt__worker_flush(w);
+	return MRT__TICK_RAN;
 }
 
 enum mrt__tick mrt__worker_tick(struct mrt__worker *w)
@@ -1013,6 +1068,7 @@ bool mrt__worker_park_begin(struct mrt__worker *w, uint64_t *ret_timeout_ns)
 		mrt__sched_notify(s);
 	if (!mrt__park_begin(&w->park)) {
 		left_idle(w);
+		mrt__worker_flush(w); /* what the wait was to submit */
 		return false;
 	}
 	/* relaxed: ours; a sentry that takes timers out only makes it later */

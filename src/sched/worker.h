@@ -26,6 +26,13 @@
 #include "sched/task.h"
 #include "timer/wheel.h"
 
+/* By opcode: does what is submitted with it as the last one end with the submission? See may_submit_late(). */
+struct mrt__foresight {
+	uint8_t misses;         /* flushes in a row that found no completion, at most MISSES_MAX */
+	uint8_t left;           /* waits that submit, until a flush is tried again */
+};
+#define MRT__FORESIGHTS_NR 64u
+
 struct mrt__worker {
 	/* ---- the owner's, and const ---- */
 	struct mrt__sched *sched;
@@ -76,6 +83,7 @@ struct mrt__worker {
 	bool big;                       /* rings with 32-byte CQEs */
 	uint64_t extra;                 /* ... the second result of the completion that is being dealt with */
 	struct mrt__meter meter;
+	struct mrt__foresight foresight[MRT__FORESIGHTS_NR];
 	int64_t alive_shared;           /* tasks and timers of ours that mrt_global has been told of */
 	int64_t timers_shared;
 

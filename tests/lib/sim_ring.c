@@ -1042,6 +1042,11 @@ unsigned mrt__ring_staged(const struct mrt__ring *ring)
 	return ring->sq_nr;
 }
 
+int mrt__ring_staged_last(const struct mrt__ring *ring)
+{
+	return ring->sq_nr == 0 ? -1 : ring->sq[ring->sq_nr - 1].args.opcode; /* a cancel's counts as a NOP */
+}
+
 unsigned mrt__ring_ready(const struct mrt__ring *ring)
 {
 	sim_preempt();
