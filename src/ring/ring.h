@@ -12,6 +12,7 @@
 #ifndef MRT_RING_RING_H
 #define MRT_RING_RING_H
 
+#include <sched.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -121,13 +122,13 @@ struct mrt__ring_done {
 int mrt__ring_create(const struct mrt__ring_opts *opts, struct mrt__ring **ret_ring, char *ret_why, size_t why_bytes);
 
 /**
- * Make the calling thread the ring's owner: enable, register the ring's descriptor, limit io-wq and keep it off this
- * CPU, arm the polls of the wake eventfd and the sentry's timerfd.
+ * Make the calling thread the ring's owner: enable, register the ring's descriptor, limit io-wq and say where it runs, arm
+ * the polls of the wake eventfd and the sentry's timerfd.
  *
- * @param cpu  the CPU that this thread is pinned to, -1: none
+ * @param iowq_cpus  where the thread's io-wq may run, less SQPOLL's CPU if it is not the only one; NULL: as it inherits
  * @return 0 or -errno; the ring may only be destroyed after a failure
  */
-int mrt__ring_enable(struct mrt__ring *ring, int cpu);
+int mrt__ring_enable(struct mrt__ring *ring, const cpu_set_t *iowq_cpus);
 
 /**
  * Before the owner ends: cancel our own polls and collect what the kernel still has to say.

@@ -111,8 +111,6 @@ struct mrt__ring {
 	int affinity_error;             /* of keeping io-wq off the owner's CPU */
 	unsigned buffers_nr;            /* slots of the buffer table, 0: none; the owner's */
 	unsigned files_nr;              /* slots of the file table, 0: none; the owner's */
-	cpu_set_t cpus;                 /* where the builder may run */
-	int cpus_error;
 	struct mrt_worker_stats own_stats; /* if the caller gave none */
 };
 

@@ -84,7 +84,7 @@ static void report_text(const struct mrt__ring *ring, char *text, size_t bytes)
 	if (ring->limit_error)
 		append(text, bytes, ", io-wq not limited (error %d)", -ring->limit_error);
 	if (ring->affinity_error)
-		append(text, bytes, ", io-wq may share the CPU (error %d)", -ring->affinity_error);
+		append(text, bytes, ", io-wq runs where it likes (error %d)", -ring->affinity_error);
 }
 
 void mrt__ring_report(const struct mrt__ring *ring, struct mrt_ring_report *ret_report)

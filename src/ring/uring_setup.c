@@ -451,8 +451,6 @@ int mrt__ring_create(const struct mrt__ring_opts *caller_opts, struct mrt__ring 
 		ret = refuse(&why, ret, &opts);
 		goto err_extras;
 	}
-	if (sched_getaffinity(0, sizeof(ring->cpus), &ring->cpus))
-		ring->cpus_error = -errno; /* more CPUs than the set holds */
 	*ret_ring = ring;
 	return 0;
 
@@ -496,21 +494,16 @@ static int limit_iowq(struct mrt__ring *ring)
 	return io_uring_register_iowq_max_workers(&ring->uring, limits);
 }
 
-/* Threads of io-wq inherit their worker's one CPU (6.12 and later): give them the others, if there are any. */
-static int keep_iowq_off(struct mrt__ring *ring, int cpu)
+/* Threads of io-wq inherit their worker's one CPU (6.12 and later). */
+static int place_iowq(struct mrt__ring *ring, const cpu_set_t *iowq_cpus)
 {
-	cpu_set_t cpus = ring->cpus;
+	cpu_set_t cpus;
 
-	if (cpu < 0)
+	if (!iowq_cpus)
 		return 0;
-	if (ring->cpus_error)
-		return ring->cpus_error;
-	if (cpu < CPU_SETSIZE)
-		CPU_CLR((size_t)cpu, &cpus);
+	cpus = *iowq_cpus;
 	if (ring->sqpoll && ring->sq_cpu >= 0 && ring->sq_cpu < CPU_SETSIZE && CPU_COUNT(&cpus) > 1)
 		CPU_CLR((size_t)ring->sq_cpu, &cpus);
-	if (CPU_COUNT(&cpus) == 0)
-		return 0;
 	return io_uring_register_iowq_aff(&ring->uring, sizeof(cpus), &cpus);
 }
 
@@ -582,7 +575,7 @@ static int arm_polls(struct mrt__ring *ring)
 	return check_polls(ring);
 }
 
-int mrt__ring_enable(struct mrt__ring *ring, int cpu)
+int mrt__ring_enable(struct mrt__ring *ring, const cpu_set_t *iowq_cpus)
 {
 	int ret;
 
@@ -596,7 +589,7 @@ int mrt__ring_enable(struct mrt__ring *ring, int cpu)
 	ring->register_error = register_descriptor(ring);
 	/* Before the first op that goes to io-wq: threads above a later limit linger. */
 	ring->limit_error = limit_iowq(ring);
-	ring->affinity_error = keep_iowq_off(ring, cpu);
+	ring->affinity_error = place_iowq(ring, iowq_cpus);
 	ret = arm_polls(ring);
 	ring->sq_tid = mrt__ring_sq_thread(ring);
 	if (ret) {

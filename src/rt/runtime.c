@@ -233,7 +233,7 @@ static int enter_worker(struct mrt__worker *w)
 {
 	mrt__worker_self = w;
 	mrt__stat_set(&w->stats->tid, (int32_t)syscall(SYS_gettid));
-	return mrt__ring_enable(w->ring, w->cpu);
+	return mrt__ring_enable(w->ring, mrt__worker_iowq_cpus(w));
 }
 
 /* Report, and wait for the verdict. @return true: go to work */
@@ -374,12 +374,33 @@ static int make_rings(struct mrt_runtime *rt, const struct mrt_runtime_opts *o, 
 	return 0;
 }
 
+/*
+ * Where pinned workers' io-wq may run: on CPUs without a worker, if there are as many as workers. If not, where it inherits,
+ * which is its worker's CPU (before 6.12 anywhere): kept off that one it would be on the others', and run against them
+ * instead of when its own worker waits. (Both is not to be had: the kernel takes its mask and what it inherits together.)
+ */
+static void choose_iowq_cpus(struct mrt__sched *s, const int *cpus, unsigned cpus_nr)
+{
+	cpu_set_t free;
+	unsigned i;
+
+	CPU_ZERO(&s->iowq_cpus);
+	if (sched_getaffinity(0, sizeof(free), &free))
+		return; /* more CPUs than the set holds */
+	for (i = 0; i < s->workers_nr && i < cpus_nr; i++)
+		if (cpus[i] < CPU_SETSIZE)
+			CPU_CLR((size_t)cpus[i], &free);
+	if ((unsigned)CPU_COUNT(&free) >= s->workers_nr)
+		s->iowq_cpus = free;
+}
+
 static int make_workers(struct mrt_runtime *rt, const struct mrt_runtime_opts *o, const int *cpus, unsigned cpus_nr)
 {
 	struct mrt__sched *s = &rt->sched;
 	bool pin = !(o->flags & MRT_RUNTIME_FLOAT) && !s->current_thread && cpus_nr > 0;
 	int err;
 
+	choose_iowq_cpus(s, cpus, cpus_nr);
 	for (; rt->workers_made < s->workers_nr; rt->workers_made++) {
 		unsigned i = rt->workers_made;
 		struct mrt_ring_report report;

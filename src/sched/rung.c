@@ -358,7 +358,7 @@ static int trial_ring(struct trial *t, bool big, bool hybrid, bool *ret_hybrid, 
 
 	if (ret)
 		return ret;
-	ret = mrt__ring_enable(t->ring, -1);
+	ret = mrt__ring_enable(t->ring, NULL);
 	if (ret) {
 		(void)snprintf(why, why_bytes, "a polled ring cannot be enabled: %s", strerror(-ret));
 		mrt__ring_destroy(t->ring);

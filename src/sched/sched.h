@@ -60,6 +60,7 @@ struct mrt__sched {
 	struct mrt__arena *arena;       /* registered memory */
 	struct mrt__files *files;       /* registered files */
 	struct mrt__ring_opts polled_opts; /* of the polled rings */
+	cpu_set_t iowq_cpus;            /* of pinned workers' io-wq; empty: as it inherits */
 	mrt_log_fn log;
 	void *log_ctx;
 	struct mrt__sched *log_next;    /* of the schedulers that a thread outside can be told through; see sched.c */

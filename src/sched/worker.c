@@ -111,7 +111,7 @@ bool mrt__worker_make_polled(struct mrt__worker *w)
 	if (!w->polled_error)
 		w->polled_error = mrt__ring_create(&opts, &w->polled, why, sizeof(why));
 	if (!w->polled_error)
-		w->polled_error = mrt__ring_enable(w->polled, w->cpu);
+		w->polled_error = mrt__ring_enable(w->polled, mrt__worker_iowq_cpus(w));
 	if (!w->polled_error)
 		return true;
 	mrt__sched_log(w->sched, MRT_LOG_WARN, "worker %u has no polled ring, so its polled files go through the ordinary one: "

@@ -153,6 +153,12 @@ static inline struct mrt__file_use *mrt__file_use_of(struct mrt__worker *w, int 
 	return u;
 }
 
+/* Where the worker's io-wq may run; NULL: it is not pinned. */
+static inline const cpu_set_t *mrt__worker_iowq_cpus(const struct mrt__worker *w)
+{
+	return w->cpu >= 0 && CPU_COUNT(&w->sched->iowq_cpus) > 0 ? &w->sched->iowq_cpus : NULL;
+}
+
 /* Make the worker's polled ring, once. @thread owner @return false: there is none, and the log has said why */
 bool mrt__worker_make_polled(struct mrt__worker *w);
 

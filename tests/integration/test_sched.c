@@ -7,6 +7,7 @@
  * They are not asked of instrumented code.
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
@@ -17,6 +18,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "fixture.h"
 #include "itest.h"
 
 #define TRIES 5
@@ -654,6 +656,57 @@ END_TEST
 
 /* ---- options ---- */
 
+ITEST_CHILD(syncer, { struct mrt_op op; int fd; })
+{
+	MRT_BEGIN(self);
+	MRT_AWAIT(self, mrt_fsync(&f->op, f->fd));
+	MRT_RETURN(self, f->op.res);
+}
+
+/* On CPUs without a worker, if there are as many as workers; else on its own. An fsync always goes to io-wq. */
+START_TEST(io_wq_runs_against_no_other_worker)
+{
+	struct mrt_runtime_opts opts = itest_opts(ITEST_TWO);
+	int pinned[CPU_SETSIZE] = { 0 }, cpu, may, want;
+	struct mrt_worker_stats one = { 0 };
+	unsigned w, looked = 0, spare;
+	char dir[FIXTURE_PATH];
+	struct mrt_runtime *rt;
+	struct syncer f = { 0 };
+	cpu_set_t allowed;
+
+	ck_assert_int_eq(sched_getaffinity(0, sizeof(allowed), &allowed), 0);
+	opts.workers_nr = (unsigned)_i;
+	rt = itest_create(&opts);
+	ck_assert_int_eq(fixture_dir(dir), 0);
+	f.fd = open(dir, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+	ck_assert_int_ge(f.fd, 0);
+	ck_assert_int_eq(itest_run(rt, syncer_poll, &f, sizeof(f)), 0);
+	for (w = 0; w < opts.workers_nr; w++) {
+		ck_assert_int_eq(mrt_stats_get(rt, w, &one), 0);
+		pinned[one.cpu] = 1;
+	}
+	for (cpu = 0, spare = 0; cpu < CPU_SETSIZE; cpu++)
+		spare += CPU_ISSET((size_t)cpu, &allowed) && !pinned[cpu];
+	for (w = 0; w < opts.workers_nr; w++) {
+		ck_assert_int_eq(mrt_stats_get(rt, w, &one), 0);
+		for (cpu = 0; cpu < CPU_SETSIZE; cpu++) {
+			may = fixture_iowq_may_run_on(one.tid, cpu);
+			want = CPU_ISSET((size_t)cpu, &allowed) && (spare < opts.workers_nr ? cpu == one.cpu : !pinned[cpu]);
+			if (spare < opts.workers_nr && may == 1 && !want && fixture_iowq_may_run_on(one.tid, one.cpu) == 1)
+				want = 1; /* kernels before 6.12: anywhere */
+			ck_assert_msg(may < 0 || may == want, "worker %u on CPU %d, its io-wq on CPU %d: %d", w, one.cpu, cpu, may);
+			looked += may >= 0;
+			if (may < 0)
+				break; /* this worker has sent it nothing */
+		}
+	}
+	ck_assert_uint_gt(looked, 0);
+	close(f.fd);
+	mrt_runtime_destroy(rt);
+}
+END_TEST
+
 START_TEST(options_out_of_range_are_refused_with_a_sentence)
 {
 	static const struct {
@@ -779,6 +832,7 @@ int main(void)
 	tcase_add_test(tc, options_out_of_range_are_refused_with_a_sentence);
 	tcase_add_loop_test(tc, unusual_options_work, 0, 4);
 	tcase_add_test(tc, workers_are_pinned_and_named);
+	tcase_add_loop_test(tc, io_wq_runs_against_no_other_worker, 1, 4);
 	suite_add_tcase(suite, tc);
 	if (!ITEST_SANITIZED) {
 		timed = tcase_create("timed");

@@ -347,3 +347,31 @@ int fixture_throttle_enter(const struct fixture_throttle *t)
 	snprintf(text, sizeof(text), "%d", (int)getpid());
 	return write_file(path, text);
 }
+
+/* ---- io-wq ---- */
+
+int fixture_iowq_may_run_on(int tid, int cpu)
+{
+	char path[128], comm[32] = "", want[32];
+	DIR *dir = opendir("/proc/self/task");
+	struct dirent *entry;
+	cpu_set_t cpus;
+	int found = -1;
+	FILE *f;
+
+	if (!dir)
+		return -1;
+	(void)snprintf(want, sizeof(want), "iou-wrk-%d\n", tid);
+	while ((entry = readdir(dir)) != NULL) {
+		(void)snprintf(path, sizeof(path), "/proc/self/task/%.16s/comm", entry->d_name);
+		f = fopen(path, "re");
+		if (!f)
+			continue;
+		if (fgets(comm, sizeof(comm), f) && strcmp(comm, want) == 0 &&
+		    sched_getaffinity(atoi(entry->d_name), sizeof(cpus), &cpus) == 0)
+			found = CPU_ISSET((size_t)cpu, &cpus) != 0;
+		(void)fclose(f);
+	}
+	(void)closedir(dir);
+	return found;
+}

@@ -55,6 +55,9 @@ int fixture_throttle(unsigned major, unsigned minor, struct fixture_throttle *re
 int fixture_throttle_set(const struct fixture_throttle *t, unsigned reads_per_second);
 int fixture_throttle_enter(const struct fixture_throttle *t);
 
+/* May the io-wq thread of thread `tid` of this process run on this CPU? -1: it has none */
+int fixture_iowq_may_run_on(int tid, int cpu);
+
 /* Fill with bytes that depend on seed and position. */
 void fixture_pattern(void *buf, size_t bytes, uint64_t seed, uint64_t position);
 

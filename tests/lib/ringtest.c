@@ -31,7 +31,7 @@ struct mrt__ring *make_enabled_opts(const struct mrt__ring_opts *opts)
 {
 	struct mrt__ring *ring = make_ring_opts(opts);
 
-	ck_assert_int_eq(mrt__ring_enable(ring, -1), 0);
+	ck_assert_int_eq(mrt__ring_enable(ring, NULL), 0);
 	return ring;
 }
 
@@ -46,7 +46,7 @@ struct mrt__ring *make_enabled(unsigned sq_entries, unsigned cq_entries, unsigne
 {
 	struct mrt__ring *ring = make_ring(sq_entries, cq_entries, tier);
 
-	ck_assert_int_eq(mrt__ring_enable(ring, -1), 0);
+	ck_assert_int_eq(mrt__ring_enable(ring, NULL), 0);
 	return ring;
 }
 

@@ -179,7 +179,7 @@ static void start_worker(unsigned i)
 	if (!err)
 		err = mrt__worker_create(&wo, &s->workers[i]);
 	if (!err)
-		err = mrt__ring_enable(sim.rings[i], -1);
+		err = mrt__ring_enable(sim.rings[i], NULL);
 	sim_check(!err, "worker %u: error %d", i, err);
 	sim.workers[i] = (struct sim_worker){ .w = s->workers[i] };
 	mrt__stat_set(&s->stats[i].state, MRT_WORKER_RUNNING);

@@ -884,9 +884,9 @@ int mrt__ring_create(const struct mrt__ring_opts *opts, struct mrt__ring **ret_r
 	return 0;
 }
 
-int mrt__ring_enable(struct mrt__ring *ring, int cpu)
+int mrt__ring_enable(struct mrt__ring *ring, const cpu_set_t *iowq_cpus)
 {
-	(void)cpu;
+	(void)iowq_cpus;
 	ring->enabled = true;
 	ring->owner = mrt__worker_self;
 	return 0;

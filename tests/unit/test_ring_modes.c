@@ -365,7 +365,7 @@ static void *use_shared(void *arg)
 	struct mrt__ring_done mine[64];
 	unsigned events = 0, sent = 0;
 
-	if (mrt__ring_enable(s->ring, -1))
+	if (mrt__ring_enable(s->ring, NULL))
 		return NULL;
 	while (s->got < 500 && mrt__clock_now() < deadline) {
 		while (sent < 500 && sent - s->got < 64 && stage_nop(s->ring, &s->users[sent % 64]))
@@ -519,7 +519,7 @@ static int enable_without_enter(void)
 	CHILD_ASSERT(mrt__ring_create(&opts, &ring, NULL, 0) == 0);
 	if (forbid_enter(EPERM))
 		return 0;
-	CHILD_ASSERT(mrt__ring_enable(ring, -1) == -EPERM);
+	CHILD_ASSERT(mrt__ring_enable(ring, NULL) == -EPERM);
 	mrt__ring_destroy(ring);
 	return 0;
 }
