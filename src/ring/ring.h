@@ -161,14 +161,21 @@ static inline uint64_t mrt__ring_head(unsigned opcode, unsigned sqe_flags, unsig
 	return opcode | sqe_flags << 8 | (uint64_t)buf_index << 16 | (uint64_t)(uint32_t)fd << 32;
 }
 
+/* ... and two more. */
+static inline uint64_t mrt__ring_length(uint32_t len, uint32_t op_flags)
+{
+	return len | (uint64_t)op_flags << 32;
+}
+
 /**
- * Stage an op that has neither op_flags nor extra_fd: as mrt__ring_stage(), but all in registers. Arguments in memory that
- * were just written field by field hold up the wide loads that copy them.
+ * Stage an op that has no extra_fd: as mrt__ring_stage(), but all in registers. Arguments in memory that were just written
+ * field by field hold up the wide loads that copy them.
  *
- * @param head  of mrt__ring_head()
+ * @param head    of mrt__ring_head()
+ * @param length  of mrt__ring_length()
  * @return entries staged, this one included; 0: as false there
  */
-unsigned mrt__ring_stage_rw(struct mrt__ring *ring, uint64_t head, uint64_t off, uint64_t addr, uint32_t len, void *user);
+unsigned mrt__ring_stage_packed(struct mrt__ring *ring, uint64_t head, uint64_t off, uint64_t addr, uint64_t length, void *user);
 
 /* Bytes of a command: struct nvme_uring_cmd. */
 #define MRT__RING_CMD_BYTES 72u

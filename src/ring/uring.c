@@ -208,7 +208,7 @@ bool mrt__ring_stage(struct mrt__ring *ring, const struct mrt__ring_args *args, 
 	return true;
 }
 
-unsigned mrt__ring_stage_rw(struct mrt__ring *ring, uint64_t head, uint64_t off, uint64_t addr, uint32_t len, void *user)
+unsigned mrt__ring_stage_packed(struct mrt__ring *ring, uint64_t head, uint64_t off, uint64_t addr, uint64_t length, void *user)
 {
 	unsigned tail = ring->sq_tail;
 	struct io_uring_sqe *sqe;
@@ -227,8 +227,8 @@ unsigned mrt__ring_stage_rw(struct mrt__ring *ring, uint64_t head, uint64_t off,
 	sqe->fd = (int32_t)(head >> 32);
 	sqe->off = off;
 	sqe->addr = addr;
-	sqe->len = len;
-	sqe->rw_flags = 0;
+	sqe->len = (uint32_t)length;
+	sqe->rw_flags = (int)(length >> 32);
 	sqe->user_data = (uintptr_t)user;
 	sqe->buf_index = (uint16_t)(head >> 16);
 	sqe->personality = 0;

@@ -53,46 +53,28 @@ struct mrt_op *mrt_connect(struct mrt_op *op, int fd, const struct sockaddr *add
 	});
 }
 
-static inline struct mrt_op *start_recv(struct mrt_op *op, int fd, void *buf, uint32_t len, int flags,
-					unsigned op_flags)
-{
-	return mrt__io_start(op, MRT__OP_RECV, MRT__OPF_BUF | op_flags, (struct mrt__ring_args){
-		.opcode = MRT__OPCODE_RECV, .fd = fd, .addr = mrt__io_addr(buf), .len = len,
-		.op_flags = (uint32_t)flags,
-	});
-}
-
-static inline struct mrt_op *start_send(struct mrt_op *op, int fd, const void *buf, uint32_t len, int flags,
-					unsigned op_flags)
-{
-	return mrt__io_start(op, MRT__OP_SEND, MRT__OPF_BUF | op_flags, (struct mrt__ring_args){
-		.opcode = MRT__OPCODE_SEND, .fd = fd, .addr = mrt__io_addr(buf), .len = len,
-		.op_flags = (uint32_t)(flags | MSG_NOSIGNAL),
-	});
-}
-
 struct mrt_op *mrt_recv(struct mrt_op *op, int fd, void *buf, size_t len, int flags)
 {
-	return start_recv(op, fd, buf, mrt__io_len(len), flags, 0);
+	return mrt__op_start_recv(op, 0, fd, buf, mrt__io_len(len), (uint32_t)flags);
 }
 
 struct mrt_op *mrt_send(struct mrt_op *op, int fd, const void *buf, size_t len, int flags)
 {
-	return start_send(op, fd, buf, mrt__io_len(len), flags, 0);
+	return mrt__op_start_send(op, 0, fd, buf, mrt__io_len(len), (uint32_t)(flags | MSG_NOSIGNAL));
 }
 
 struct mrt_op *mrt_recv_exact(struct mrt_op *op, int fd, void *buf, size_t len)
 {
 	if (mrt__unlikely(len > MRT_IO_BYTES_MAX))
 		return mrt__op_refuse(op, MRT__OP_RECV, -EINVAL);
-	return start_recv(op, fd, buf, (uint32_t)len, 0, MRT__OPF_ALL);
+	return mrt__op_start_recv(op, MRT__OPF_ALL, fd, buf, (uint32_t)len, 0);
 }
 
 struct mrt_op *mrt_send_all(struct mrt_op *op, int fd, const void *buf, size_t len)
 {
 	if (mrt__unlikely(len > MRT_IO_BYTES_MAX))
 		return mrt__op_refuse(op, MRT__OP_SEND, -EINVAL);
-	return start_send(op, fd, buf, (uint32_t)len, 0, MRT__OPF_ALL);
+	return mrt__op_start_send(op, MRT__OPF_ALL, fd, buf, (uint32_t)len, MSG_NOSIGNAL);
 }
 
 struct mrt_op *mrt_shutdown(struct mrt_op *op, int fd, int how)

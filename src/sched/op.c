@@ -700,7 +700,8 @@ struct mrt_op *mrt__op_submit(struct mrt__worker *w, struct mrt__op *op)
  */
 static inline __attribute__((always_inline)) bool stage_simple(struct mrt__worker *w, struct mrt__op *op, unsigned opcode,
 							       unsigned opcode_fixed, unsigned flags, int fd,
-							       uint64_t addr, uint32_t len, uint64_t off)
+							       uint64_t addr, uint32_t len, uint32_t op_flags,
+							       uint64_t off)
 {
 	bool credit = flags & MRT__OPF_CREDIT, mine = mrt__arena_has(&w->arena, (const void *)(uintptr_t)addr);
 	struct mrt__file_use *u = NULL;
@@ -722,10 +723,13 @@ static inline __attribute__((always_inline)) bool stage_simple(struct mrt__worke
 
 		if (mrt__unlikely(how == MRT__ARENA_BAD))
 			return false;
-		if (how == MRT__ARENA_FIXED)
+		if (opcode == opcode_fixed)
+			index = 0; /* sockets take no registered buffers */
+		else if (how == MRT__ARENA_FIXED)
 			opcode = opcode_fixed;
 	}
-	staged_nr = mrt__ring_stage_rw(w->ring, mrt__ring_head(opcode, sqe_flags, index, fd), off, addr, len, op);
+	staged_nr = mrt__ring_stage_packed(w->ring, mrt__ring_head(opcode, sqe_flags, index, fd), off, addr,
+					   mrt__ring_length(len, op_flags), op);
 	if (mrt__unlikely(staged_nr == 0)) {
 		if (mine)
 			mrt__arena_release(&w->arena, addr);
@@ -744,21 +748,16 @@ static inline __attribute__((always_inline)) bool stage_simple(struct mrt__worke
 	return true;
 }
 
-static inline __attribute__((always_inline)) struct mrt_op *start_rw(struct mrt_op *pub, enum mrt__op_kind kind,
-								     enum mrt__opcode opcode,
-								     enum mrt__opcode opcode_fixed, unsigned flags, int fd,
-								     const void *buf, uint32_t len, int64_t off)
+static inline __attribute__((always_inline)) struct mrt_op *start_simple(struct mrt_op *pub, enum mrt__op_kind kind,
+									 enum mrt__opcode opcode,
+									 enum mrt__opcode opcode_fixed, unsigned flags,
+									 int fd, const void *buf, uint32_t len,
+									 uint32_t op_flags, uint64_t off)
 {
 	struct mrt__op *op = mrt__op_of(pub);
 	uint64_t addr = (uintptr_t)buf;
 	struct mrt__worker *w;
 
-	if (mrt__unlikely(off < 0)) {
-		if (off != MRT_OFF_CURRENT)
-			return mrt__op_refuse(pub, kind, -EINVAL);
-	} else {
-		flags |= MRT__OPF_CREDIT | MRT__OPF_RETRY;
-	}
 	flags |= MRT__OPF_BUF | MRT__OPF_RING;
 	if (mrt__is_handle(fd))
 		flags |= MRT__OPF_FILE;
@@ -768,12 +767,24 @@ static inline __attribute__((always_inline)) struct mrt_op *start_rw(struct mrt_
 	op->raw = 0;
 	op->ring = w->index;
 	op->io = (struct mrt__ring_args){
-		.opcode = (uint8_t)opcode, .fd = fd, .addr = addr, .len = len, .off = (uint64_t)off,
+		.opcode = (uint8_t)opcode, .fd = fd, .addr = addr, .len = len, .op_flags = op_flags, .off = off,
 	};
-	if (mrt__unlikely(!stage_simple(w, op, opcode, opcode_fixed, flags, fd, addr, len, (uint64_t)off)))
+	if (mrt__unlikely(!stage_simple(w, op, opcode, opcode_fixed, flags, fd, addr, len, op_flags, off)))
 		return mrt__op_submit(w, op);
 	mrt__fire(op_submit, w->index, mrt__arg(op), opcode, (uint64_t)fd);
 	return pub;
+}
+
+static inline __attribute__((always_inline)) struct mrt_op *start_rw(struct mrt_op *op, enum mrt__op_kind kind,
+								     enum mrt__opcode opcode,
+								     enum mrt__opcode opcode_fixed, unsigned flags, int fd,
+								     const void *buf, uint32_t len, int64_t off)
+{
+	if (mrt__likely(off >= 0))
+		flags |= MRT__OPF_CREDIT | MRT__OPF_RETRY;
+	else if (off != MRT_OFF_CURRENT)
+		return mrt__op_refuse(op, kind, -EINVAL);
+	return start_simple(op, kind, opcode, opcode_fixed, flags, fd, buf, len, 0, (uint64_t)off);
 }
 
 struct mrt_op *mrt__op_start_read(struct mrt_op *op, unsigned flags, int fd, void *buf, uint32_t len, int64_t off)
@@ -784,6 +795,16 @@ struct mrt_op *mrt__op_start_read(struct mrt_op *op, unsigned flags, int fd, voi
 struct mrt_op *mrt__op_start_write(struct mrt_op *op, unsigned flags, int fd, const void *buf, uint32_t len, int64_t off)
 {
 	return start_rw(op, MRT__OP_WRITE, MRT__OPCODE_WRITE, MRT__OPCODE_WRITE_FIXED, flags, fd, buf, len, off);
+}
+
+struct mrt_op *mrt__op_start_recv(struct mrt_op *op, unsigned flags, int fd, void *buf, uint32_t len, uint32_t msg_flags)
+{
+	return start_simple(op, MRT__OP_RECV, MRT__OPCODE_RECV, MRT__OPCODE_RECV, flags, fd, buf, len, msg_flags, 0);
+}
+
+struct mrt_op *mrt__op_start_send(struct mrt_op *op, unsigned flags, int fd, const void *buf, uint32_t len, uint32_t msg_flags)
+{
+	return start_simple(op, MRT__OP_SEND, MRT__OPCODE_SEND, MRT__OPCODE_SEND, flags, fd, buf, len, msg_flags, 0);
 }
 
 void mrt__op_submit_close(struct mrt__worker *w, struct mrt__op *op, int fd)

@@ -207,13 +207,15 @@ struct mrt_op *mrt__op_refuse(struct mrt_op *op, enum mrt__op_kind kind, int64_t
 struct mrt_op *mrt__op_submit(struct mrt__worker *w, struct mrt__op *op);
 
 /**
- * Begin and submit a read or write of one buffer.
+ * Begin and submit an op on one buffer.
  *
  * @thread  the running task's worker
  * @param flags  MRT__OPF_ALL, or 0: what the other arguments do not say
  */
 struct mrt_op *mrt__op_start_read(struct mrt_op *op, unsigned flags, int fd, void *buf, uint32_t len, int64_t off);
 struct mrt_op *mrt__op_start_write(struct mrt_op *op, unsigned flags, int fd, const void *buf, uint32_t len, int64_t off);
+struct mrt_op *mrt__op_start_recv(struct mrt_op *op, unsigned flags, int fd, void *buf, uint32_t len, uint32_t msg_flags);
+struct mrt_op *mrt__op_start_send(struct mrt_op *op, unsigned flags, int fd, const void *buf, uint32_t len, uint32_t msg_flags);
 
 /* Hand an op that ended a file's life to this worker's ring as a close of its descriptor. @thread the worker */
 void mrt__op_submit_close(struct mrt__worker *w, struct mrt__op *op, int fd);

@@ -959,11 +959,12 @@ bool mrt__ring_stage(struct mrt__ring *ring, const struct mrt__ring_args *args, 
 	return true;
 }
 
-unsigned mrt__ring_stage_rw(struct mrt__ring *ring, uint64_t head, uint64_t off, uint64_t addr, uint32_t len, void *user)
+unsigned mrt__ring_stage_packed(struct mrt__ring *ring, uint64_t head, uint64_t off, uint64_t addr, uint64_t length, void *user)
 {
 	struct mrt__ring_args args = {
 		.opcode = (uint8_t)head, .sqe_flags = (uint8_t)(head >> 8), .buf_index = (uint16_t)(head >> 16),
-		.fd = (int32_t)(head >> 32), .off = off, .addr = addr, .len = len,
+		.fd = (int32_t)(head >> 32), .off = off, .addr = addr, .len = (uint32_t)length,
+		.op_flags = (uint32_t)(length >> 32),
 	};
 
 	return mrt__ring_stage(ring, &args, 0, user) ? ring->sq_nr : 0;
