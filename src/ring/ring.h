@@ -313,10 +313,10 @@ void mrt__ring_buffers_drop(struct mrt__ring *ring);
 int mrt__ring_file_set(struct mrt__ring *ring, unsigned nr, unsigned slot, int fd);
 
 /*
- * SQPOLL: CPU time of the ring's kernel thread, ns; 0: none, or unknown. Rings that share a thread say the same. Opens
- * files of /proc. @thread any, after enable
+ * SQPOLL: CPU time of the ring's kernel thread, ns; 0: none, or unknown: 6.1 names the thread only while it sleeps. Rings
+ * that share a thread say the same. Opens files of /proc. @thread any, after enable
  */
-uint64_t mrt__ring_sq_thread_ns(const struct mrt__ring *ring);
+uint64_t mrt__ring_sq_thread_ns(struct mrt__ring *ring);
 
 /* Wake the owner if it is in mrt__ring_wait, or make its next wait return. @thread any, signal handlers too */
 void mrt__ring_wake(struct mrt__ring *ring);
@@ -329,6 +329,6 @@ void mrt__ring_sentry_disarm(struct mrt__ring *ring);
 bool mrt__ring_has_opcode(const struct mrt__ring *ring, enum mrt__opcode opcode);
 
 /* What it got. @thread any, after enable */
-void mrt__ring_report(const struct mrt__ring *ring, struct mrt_ring_report *ret_report);
+void mrt__ring_report(struct mrt__ring *ring, struct mrt_ring_report *ret_report);
 
 #endif

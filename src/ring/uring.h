@@ -105,7 +105,7 @@ struct mrt__ring {
 	unsigned sq_idle_ms;            /* SQPOLL: as asked */
 	int sq_cpu;                     /* SQPOLL: as asked */
 	bool attached;                  /* SQPOLL: the thread is another ring's */
-	int sq_tid;                     /* SQPOLL: its thread; 0: not known */
+	atomic_int sq_tid;              /* SQPOLL: its thread; 0: not known yet; written by whoever finds out, always the same */
 	int register_error;             /* 0 or -errno of registering the ring's descriptor */
 	int limit_error;                /* of limiting io-wq */
 	int affinity_error;             /* of keeping io-wq off the owner's CPU */
@@ -121,7 +121,7 @@ const void *mrt__ring_thread(void);
 int mrt__ring_first_enter(struct mrt__ring *ring);
 
 /* The id of SQPOLL's thread, 0: none, or not said. */
-int mrt__ring_sq_thread(const struct mrt__ring *ring);
+int mrt__ring_sq_thread(struct mrt__ring *ring);
 
 /* Stage one of our own two polls. false: no SQE is free. */
 bool mrt__ring_poll_arm(struct mrt__ring *ring, enum mrt__ring_kind kind);

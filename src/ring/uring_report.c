@@ -87,7 +87,7 @@ static void report_text(const struct mrt__ring *ring, char *text, size_t bytes)
 		append(text, bytes, ", io-wq runs where it likes (error %d)", -ring->affinity_error);
 }
 
-void mrt__ring_report(const struct mrt__ring *ring, struct mrt_ring_report *ret_report)
+void mrt__ring_report(struct mrt__ring *ring, struct mrt_ring_report *ret_report)
 {
 	memset(ret_report, 0, sizeof(*ret_report));
 	ret_report->sq_entries = ring->sq_entries;
@@ -122,7 +122,7 @@ static struct sq_info read_fdinfo(const struct mrt__ring *ring)
 		(void)sscanf(line, "SqTotalTime: %" SCNu64, &info.total_us); /* the same */
 	}
 	(void)fclose(f); /* read only */
-	info.tid = mrt__max(info.tid, 0); /* -1: the thread was busy with the lock that the answer needs */
+	info.tid = mrt__max(info.tid, 0); /* -1: the thread has the lock that the answer needs; on 6.1, while it is awake */
 	return info;
 }
 
@@ -143,17 +143,27 @@ static uint64_t read_schedstat(int tid)
 	return ns;
 }
 
-int mrt__ring_sq_thread(const struct mrt__ring *ring)
+int mrt__ring_sq_thread(struct mrt__ring *ring)
 {
-	return ring->sqpoll ? read_fdinfo(ring).tid : 0;
+	/* relaxed, here and below: a number that is found once and stays */
+	int tid = atomic_load_explicit(&ring->sq_tid, memory_order_relaxed);
+
+	if (!ring->sqpoll || tid)
+		return tid;
+	tid = read_fdinfo(ring).tid;
+	if (tid)
+		atomic_store_explicit(&ring->sq_tid, tid, memory_order_relaxed);
+	return tid;
 }
 
-uint64_t mrt__ring_sq_thread_ns(const struct mrt__ring *ring)
+uint64_t mrt__ring_sq_thread_ns(struct mrt__ring *ring)
 {
 	uint64_t ns;
+	int tid;
 
 	if (!ring->sqpoll)
 		return 0;
-	ns = ring->sq_tid ? read_schedstat(ring->sq_tid) : 0;
+	tid = mrt__ring_sq_thread(ring);
+	ns = tid ? read_schedstat(tid) : 0;
 	return ns ? ns : read_fdinfo(ring).total_us * 1000;
 }

@@ -591,7 +591,7 @@ int mrt__ring_enable(struct mrt__ring *ring, const cpu_set_t *iowq_cpus)
 	ring->limit_error = limit_iowq(ring);
 	ring->affinity_error = place_iowq(ring, iowq_cpus);
 	ret = arm_polls(ring);
-	ring->sq_tid = mrt__ring_sq_thread(ring);
+	(void)mrt__ring_sq_thread(ring); /* not known yet: who wants it asks again */
 	if (ret) {
 		unregister_descriptor(ring); /* its index is this thread's: destroy may run on another */
 		ring->drained = true;

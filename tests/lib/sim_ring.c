@@ -1171,7 +1171,7 @@ void mrt__ring_wake(struct mrt__ring *ring)
 	sim_preempt();
 }
 
-uint64_t mrt__ring_sq_thread_ns(const struct mrt__ring *ring)
+uint64_t mrt__ring_sq_thread_ns(struct mrt__ring *ring)
 {
 	(void)ring;
 	return 0; /* no ring has SQPOLL here */
@@ -1202,7 +1202,7 @@ bool mrt__ring_has_opcode(const struct mrt__ring *ring, enum mrt__opcode opcode)
 	return true;
 }
 
-void mrt__ring_report(const struct mrt__ring *ring, struct mrt_ring_report *ret_report)
+void mrt__ring_report(struct mrt__ring *ring, struct mrt_ring_report *ret_report)
 {
 	*ret_report = (struct mrt_ring_report){
 		.sq_entries = ring->sq_entries, .cq_entries = ring->cq_entries, .text = "simulated",

@@ -363,7 +363,7 @@ END_TEST
 static int clone_beyond_the_limit(void)
 {
 	struct mrt__ring_donor *donor = NULL;
-	unsigned char *a = map_region(3 * MIB);
+	unsigned char *a = map_region(3 * MIB), *b = map_region(3 * MIB); /* a page that is locked may be free a second time */
 	struct mrt__ring *rings[6];
 	int fd = make_file(), ret;
 	unsigned i;
@@ -379,11 +379,11 @@ static int clone_beyond_the_limit(void)
 		CHILD_ASSERT(mrt__ring_donor_clone(donor, rings[i], 0) == 0);
 		CHILD_ASSERT(read_fixed(rings[i], fd, 0, a, 512, 0) == 512);
 	}
-	CHILD_ASSERT(mrt__ring_donor_set(donor, 1, a, 3 * MIB) == -ENOMEM);
+	CHILD_ASSERT(mrt__ring_donor_set(donor, 1, b, 3 * MIB) == -ENOMEM);
 	for (i = 0; i < 6; i++)
 		mrt__ring_buffers_drop(rings[i]);
 	mrt__ring_donor_destroy(donor);
-	CHILD_ASSERT(mrt__ring_buffer_set(rings[0], SLOTS, 0, a, 3 * MIB) == 0);
+	CHILD_ASSERT(mrt__ring_buffer_set(rings[0], SLOTS, 0, b, 3 * MIB) == 0);
 	return 0;
 }
 
@@ -496,11 +496,19 @@ START_TEST(a_table_counts_against_the_limit_of_descriptors_which_stays)
 }
 END_TEST
 
+/* Older kernels (6.1) cannot read a pipe without blocking: a read that was woken for nothing then waits in io-wq. */
+static bool reads_of_pipes_may_block(int fd)
+{
+	struct iovec iov = { (char[1]){ 0 }, 1 };
+
+	return preadv2(fd, &iov, 1, -1, RWF_NOWAIT) < 0 && errno == EOPNOTSUPP;
+}
+
 /* Reads of two pipes, by descriptor and by slot; cancel those of the first. */
 START_TEST(all_ops_of_one_file_are_cancelled_and_no_others)
 {
 	struct mrt__ring *ring = make_enabled(32, 64, (unsigned)_i % 3);
-	bool by_slot = _i >= 3;
+	bool by_slot = _i >= 3, may_block;
 	int first[2], second[2];
 	struct mrt__ring_args args;
 	char buf[8];
@@ -522,9 +530,11 @@ START_TEST(all_ops_of_one_file_are_cancelled_and_no_others)
 	ck_assert_int_eq(write(second[1], "abc", 3), 3);
 	collect(ring, 1);
 	ck_assert_int_eq(done[0].res, 3);
+	may_block = reads_of_pipes_may_block(second[0]);
 	ck_assert(mrt__ring_cancel_file(ring, second[0], false));
 	collect(ring, 2);
-	ck_assert_int_eq(done[0].res, -ECANCELED);
+	for (i = 0; i < 2; i++)
+		ck_assert_msg(done[i].res == -ECANCELED || (may_block && done[i].res == -EINTR), "read %u: %d", i, done[i].res);
 	ck_assert(mrt__ring_cancel_file(ring, second[0], false));       /* nothing is left */
 	ck_assert(mrt__ring_cancel_file(ring, 7, true));                /* an empty slot */
 	assert_quiet(ring);
