@@ -3,6 +3,9 @@
  * I/O on arena memory through the public API. That the fixed opcodes are really used is shown by taking the write
  * permission from the pages: the kernel writes pinned pages all the same, a plain read fails with -EFAULT.
  *
+ * Where each ring registers for itself (6.1) it does so at its first op on the memory, so there all workers use it once
+ * before the permission is taken; where what the arena grows by cannot be registered (6.12) it must say so.
+ *
  * Proven here: blocks are fixed on whichever worker a task runs, also when it is moved between ops and while the arena
  * grows; ops on freed memory are refused; memory that is freed with ops in flight is nobody else's until they have ended,
  * on pipes and on a device that is slow; children do without; an ordinary user with Debian's limit can do it all.
@@ -69,30 +72,140 @@ static struct mrt_arena_report report(struct mrt_runtime *rt)
 	return r;
 }
 
+/* ---- what the kernel can ---- */
+
+static const char growth_text[] = "growth is not registered on this kernel";
+
 /* Can this kernel do it at all for us? Otherwise the tests still show that everything works, by plain opcodes. */
 static bool registers;
+static bool per_ring;   /* each ring on its own, when it first uses the memory */
+static bool grows;      /* also memory that the arena gets when rings have used what it had */
 
-/* Outside of any test. @return false: no runtime could be made */
+struct one_read {
+	struct mrt_op op;
+	char *block;
+	int fd;
+};
+
+static enum mrt_poll read_zeros(struct mrt_task *self, void *frame)
+{
+	struct one_read *f = frame;
+
+	MRT_BEGIN(self);
+	MRT_AWAIT(self, mrt_read(&f->op, f->fd, f->block, 4096, 0));
+	MRT_RETURN(self, f->op.res);
+}
+
+/* Outside of any test. @return false: no runtime could be made, or nothing can be read into its arena */
 static bool find_out(void)
 {
 	struct mrt_runtime_opts opts = itest_opts(ITEST_CURRENT);
+	struct one_read f = { .fd = open("/dev/zero", O_RDONLY | O_CLOEXEC) };
 	struct mrt_arena_report r = { 0 };
 	struct mrt_runtime *rt;
+	int64_t got = -1;
+	void *p = NULL;
 
 	opts.arena_bytes = 2 * MIB;
 	if (mrt_runtime_create(&opts, &rt))
 		return false;
 	(void)mrt_arena_report(rt, &r); /* zeros: not registered */
 	registers = r.how != MRT_ARENA_UNREGISTERED;
+	per_ring = r.how == MRT_ARENA_PER_RING;
 	if (!registers)
 		printf("memory is not registered here: %s\n", r.text);
+	if (mrt_alloc(rt, 4096, 0, &p) == 0) {
+		f.block = p;
+		if (mrt_block_on(rt, read_zeros, &f, sizeof(f), &got))
+			got = -1;
+	}
+	if (got != 4096 || mrt_alloc(rt, 2 * MIB, 0, &p) || mrt_arena_report(rt, &r))
+		got = -1;
+	grows = registers && !strstr(r.text, growth_text);
 	mrt_runtime_destroy(rt);
-	return true;
+	close(f.fd);
+	return got == 4096;
+}
+
+#define LEARN_MAX 24
+
+struct learner {
+	struct mrt_op op[LEARN_MAX];
+	struct mrt_op *ops[LEARN_MAX];
+	atomic_uint *here;
+	unsigned workers_nr;
+	char *const *blocks;
+	unsigned nr;
+};
+
+/* As many as there are workers: they wait for each other, so each has a worker of its own when it uses the blocks. */
+static enum mrt_poll learner_poll(struct mrt_task *self, void *frame)
+{
+	struct learner *f = frame;
+	unsigned i;
+
+	MRT_BEGIN(self);
+	atomic_fetch_add(f->here, 1);
+	ITEST_WAIT(atomic_load(f->here) == f->workers_nr, 20000);
+	for (i = 0; i < f->nr; i++)
+		f->ops[i] = mrt_read(&f->op[i], file, f->blocks[i], 4096, 0);
+	MRT_AWAIT_ALL(self, f->ops, f->nr);
+	for (i = 0; i < f->nr; i++)
+		ck_assert_int_eq(f->op[i].res, 4096);
+	MRT_RETURN(self, 0);
+}
+
+/* Every ring has used these blocks, at most LEARN_MAX. */
+static void learn(struct mrt_runtime *rt, char *const *blocks, unsigned nr)
+{
+	atomic_uint here = 0;
+	struct learner f = { .here = &here, .workers_nr = mrt_runtime_workers_nr(rt), .blocks = blocks, .nr = nr };
+	struct mrt_task *tasks[8];
+	unsigned i;
+
+	ck_assert(nr <= LEARN_MAX && f.workers_nr <= 8);
+	if (f.workers_nr == 1) {
+		ck_assert_int_eq(itest_run(rt, learner_poll, &f, sizeof(f)), 0);
+		return;
+	}
+	for (i = 0; i < f.workers_nr; i++)
+		tasks[i] = itest_spawn(rt, learner_poll, &f, sizeof(f));
+	for (i = 0; i < f.workers_nr; i++)
+		ck_assert_int_eq(itest_join(tasks[i]), 0);
+}
+
+/* With so much at once, in one region: where each ring registers it for itself, all have done so. */
+static struct mrt_runtime *create_known(int kind, size_t arena_bytes)
+{
+	struct mrt_runtime_opts opts = itest_opts(kind);
+	struct mrt_runtime *rt;
+	char *block;
+
+	opts.arena_bytes = arena_bytes;
+	rt = itest_create(&opts);
+	if (per_ring) {
+		block = take(rt, 4096);
+		learn(rt, &block, 1);
+		mrt_free(rt, block);
+	}
+	return rt;
+}
+
+/* As itest_task(). Elsewhere the arena has no memory yet. */
+static void run_known(int kind, mrt_poll_fn fn, size_t frame_bytes)
+{
+	struct mrt_runtime *rt = create_known(kind, per_ring ? 8 * MIB : 0);
+	void *frame = calloc(1, frame_bytes);
+
+	ck_assert_ptr_nonnull(frame);
+	ck_assert_int_eq(itest_run(rt, fn, frame, frame_bytes), 0);
+	mrt_runtime_destroy(rt);
+	free(frame);
 }
 
 /* ---- reads and writes ---- */
 
-ITEST_TASK(reads_and_writes_use_the_fixed_opcodes_by_themselves, {
+ITEST_TASK_WITH(reads_and_writes_use_the_fixed_opcodes_by_themselves, run_known, {
 	struct mrt_op op;
 	char *block;
 	int i;
@@ -366,6 +479,7 @@ END_TEST
 /* ---- workers ---- */
 
 #define MOVERS 24
+_Static_assert(MOVERS <= LEARN_MAX, "all their blocks are learnt at once");
 #define MOVES(i) (10 + 6 * (i)) /* who has done his looks for the work of others */
 
 static atomic_int moved, growing;
@@ -373,15 +487,17 @@ static atomic_int moved, growing;
 /* Reads into its own block, now on one worker and then on another. */
 ITEST_CHILD(mover, {
 	struct mrt_op op;
-	char *block;
+	char *block;            /* NULL: it takes one */
 	int i, moves;
 	pid_t tid;
 	bool grew;
+	bool fixed;             /* all rings must have it registered */
 })
 {
 	MRT_BEGIN(self);
-	f->block = take_page();
-	protect(f->block, registers);
+	if (!f->block)
+		f->block = take_page();
+	protect(f->block, f->fixed);
 	for (f->i = 0; f->i < f->moves || atomic_load(&growing); f->i++) {
 		pid_t tid = (pid_t)syscall(SYS_gettid);
 
@@ -403,14 +519,16 @@ ITEST_CHILD(mover, {
 	MRT_RETURN(self, 0);
 }
 
-static void run_movers(struct mrt_runtime *rt, void (*meanwhile)(struct mrt_runtime *))
+/* @param blocks  [MOVERS] what they read into, and free; NULL: each takes one */
+static void run_movers(struct mrt_runtime *rt, bool fixed, char *const *blocks, void (*meanwhile)(struct mrt_runtime *))
 {
 	struct mrt_task *tasks[MOVERS];
-	struct mover f = { .i = 0 };
+	struct mover f = { .fixed = fixed };
 	unsigned i;
 
 	for (i = 0; i < MOVERS; i++) {
 		f.moves = MOVES((int)i);
+		f.block = blocks ? blocks[i] : NULL;
 		tasks[i] = itest_spawn(rt, mover_poll, &f, sizeof(f));
 	}
 	if (meanwhile)
@@ -421,12 +539,9 @@ static void run_movers(struct mrt_runtime *rt, void (*meanwhile)(struct mrt_runt
 
 START_TEST(a_block_is_fixed_on_every_worker_that_a_task_is_moved_to)
 {
-	struct mrt_runtime_opts opts = itest_opts(_i);
-	struct mrt_runtime *rt;
+	struct mrt_runtime *rt = create_known(_i, 2 * MIB * (MOVERS + 1)); /* nothing is registered while they run */
 
-	opts.arena_bytes = 2 * MIB * (MOVERS + 1); /* nothing is registered while they run */
-	rt = itest_create(&opts);
-	run_movers(rt, NULL);
+	run_movers(rt, registers, NULL, NULL);
 	ck_assert_int_gt(atomic_load(&moved), 0);
 	ck_assert_uint_gt(itest_stats(rt).steals, 0);
 	ck_assert_uint_eq(report(rt).allocated_bytes, 0);
@@ -449,23 +564,38 @@ static void grow(struct mrt_runtime *rt)
 START_TEST(the_arena_grows_under_reads)
 {
 	struct mrt_runtime *rt = itest_runtime(_i);
+	char *blocks[MOVERS];
+	unsigned i;
+	void *p;
 
 	atomic_store(&growing, 1);
-	run_movers(rt, grow);
+	run_movers(rt, grows && !per_ring, NULL, grow);
 	ck_assert_uint_ge(report(rt).mapped_bytes, 252 * MIB);
-	if (registers)
+	if (registers && !grows) {
+		ck_assert_uint_lt(report(rt).registered_bytes, report(rt).mapped_bytes);
+		ck_assert_uint_gt(report(rt).regions_unregistered, 0);
+		ck_assert(strstr(report(rt).text, growth_text) && itest_log_has("give arena_bytes"));
+	}
+	if (grows) {
 		ck_assert_uint_eq(report(rt).registered_bytes, report(rt).mapped_bytes);
+		/* and so it is for every ring */
+		for (i = 0; i < MOVERS; i++) {
+			ck_assert_int_eq(mrt_alloc(rt, 2 * MIB, 2 * MIB, &p), 0);
+			blocks[i] = p;
+		}
+		learn(rt, blocks, MOVERS);
+		run_movers(rt, true, blocks, NULL);
+	}
 	mrt_runtime_destroy(rt);
 }
 END_TEST
 
 /* ---- the process ---- */
 
-ITEST_CHILD(one_read, {
-	struct mrt_op op;
-	char *block;
-})
+static enum mrt_poll one_read_poll(struct mrt_task *self, void *frame)
 {
+	struct one_read *f = frame;
+
 	MRT_BEGIN(self);
 	MRT_AWAIT(self, mrt_read(&f->op, file, f->block, BLOCK, 0));
 	MRT_RETURN(self, f->op.res == BLOCK && memcmp(f->block, pattern, BLOCK) == 0 ? 0 : -1);
