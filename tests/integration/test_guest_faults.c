@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Devices that fail and devices that make one wait, as only a guest of scripts/vm-test has them (docs/vm.md): an NVMe
- * device with a bad sector, device-mapper targets that fail or delay, a null_blk disk with bad blocks.
+ * device with a bad sector, one that is throttled and dies, device-mapper targets that fail or delay, a null_blk disk with
+ * bad blocks.
  *
  * Shown here: an error of the device is the result of just the op that hit it, with the kernel's own code, and its
  * neighbours in the same batch have theirs; a direct read that straddles good and bad fails whole, a buffered one is
- * short; the device's answer wins over cancel, deadline, abort, a task that returns, a descriptor that is closed and a
- * shutdown, and none of them ends before it. That no buffer is touched after it was given back is shown as in
+ * short, and so is a direct one at the end of a device or file; the device's answer, data or error, wins over cancel,
+ * deadline, abort, a task that returns, a descriptor that is closed and a shutdown, and none of them ends before it, by
+ * descriptor, polled, and as NVMe command; a queue that is full (-EAGAIN inside the kernel) and a controller that is reset
+ * are not seen, or seen as documented. That no buffer is touched after it was given back is shown as in
  * test_copyjob.c: what the runtime gave back is filled, and looked at when whatever were still in flight had to be over.
  */
 #include <errno.h>
@@ -14,6 +17,7 @@
 #include <linux/dm-ioctl.h>
 #include <linux/fs.h>
 #include <stdatomic.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -37,10 +41,9 @@ struct device {
 	int64_t bad;            /* where the first bad byte is */
 };
 
-static struct device nvme, dm_error, nullb, flakey, slow;
+static struct device nvme, dm_error, nullb, flakey, slow, throttled;
 static int error_buffered = -1; /* dm_error through the page cache */
 static int dm_control = -1;
-static uint64_t delay_ns;
 
 static int open_device(const char *name, int flags)
 {
@@ -218,6 +221,111 @@ ITEST_TASK(buffered_reads_are_short_before_the_error, { struct mrt_op op; char *
 	MRT_RETURN(self, 0);
 }
 
+/* ---- the end of a device, and of a file ------------------------------------------------------------------------- */
+
+#define TAIL 100                /* a file ends within a sector */
+
+struct at_the_end {
+	struct mrt_op op;
+	struct iovec iov[2];
+	char *buf;              /* of the arena, or not */
+	int fd;
+	int64_t end;
+	bool device;            /* no byte can be written behind its end */
+};
+
+static enum mrt_poll at_the_end_poll(struct mrt_task *self, void *frame)
+{
+	struct at_the_end *f = frame;
+	int64_t last = (f->end - 1) / BLOCK * BLOCK;    /* where the last block begins */
+
+	MRT_BEGIN(self);
+	memset(f->buf, GIVEN_BACK, 4 * BLOCK);
+	MRT_AWAIT(self, mrt_read(&f->op, f->fd, f->buf, 4 * BLOCK, last));
+	ck_assert_int_eq(f->op.res, f->end - last);
+	check_pattern(f->buf, (size_t)(f->end - last), last);
+	if (f->device) /* a file system may clear what there is no file for */
+		ck_assert_int_eq((unsigned char)f->buf[2 * BLOCK], GIVEN_BACK);
+	MRT_AWAIT(self, mrt_read(&f->op, f->fd, f->buf, BLOCK, last + BLOCK));
+	ck_assert_int_eq(f->op.res, 0);
+	/* what goes on behind a short one sees the end, not an error */
+	MRT_AWAIT(self, mrt_read_exact(&f->op, f->fd, f->buf, 4 * BLOCK, last - BLOCK));
+	ck_assert_int_eq(f->op.res, f->end - last + BLOCK);
+	ck_assert_int_eq(f->op.why, 0);
+	check_pattern(f->buf, (size_t)(f->end - last) + BLOCK, last - BLOCK);
+	f->iov[0] = (struct iovec){ f->buf + 2 * BLOCK, BLOCK };
+	f->iov[1] = (struct iovec){ f->buf, 2 * BLOCK };
+	MRT_AWAIT(self, mrt_readv(&f->op, f->fd, f->iov, 2, last - BLOCK));
+	ck_assert_int_eq(f->op.res, f->end - last + BLOCK);
+	check_pattern(f->buf + 2 * BLOCK, BLOCK, last - BLOCK);
+	check_pattern(f->buf, (size_t)(f->end - last), last);
+	if (f->device) {
+		fixture_pattern(f->buf, BLOCK, SEED, (uint64_t)last);
+		MRT_AWAIT(self, mrt_write(&f->op, f->fd, f->buf, 2 * BLOCK, last));
+		ck_assert_int_eq(f->op.res, BLOCK);
+		MRT_AWAIT(self, mrt_write(&f->op, f->fd, f->buf, BLOCK, f->end));
+		ck_assert_int_eq(f->op.res, -ENOSPC);
+		MRT_AWAIT(self, mrt_write_all(&f->op, f->fd, f->buf, 2 * BLOCK, last));
+		ck_assert_int_eq(f->op.res, BLOCK);
+		ck_assert_int_eq(f->op.why, -ENOSPC);
+	}
+	MRT_RETURN(self, 0);
+}
+
+static void run_at_the_end(int kind, int fd, int64_t end, bool device, unsigned flags)
+{
+	struct mrt_runtime *rt = itest_runtime(kind);
+	struct at_the_end f = { .fd = dup(fd), .end = end, .device = device };
+	struct device whole = { .fd = fd };
+	void *arena;
+	int turn;
+
+	ck_assert_int_ge(f.fd, 0);
+	if (device)
+		ck_assert(fill_device(&whole, end - 4 * BLOCK, 4 * BLOCK));
+	ck_assert_int_eq(mrt_alloc(rt, 4 * BLOCK, 0, &arena), 0);
+	f.buf = aligned_alloc(BLOCK, 4 * BLOCK);
+	ck_assert_ptr_nonnull(f.buf);
+	/* by descriptor from any memory, by handle from the arena */
+	for (turn = 0; turn < 2; turn++) {
+		ck_assert_int_eq(itest_run(rt, at_the_end_poll, &f, sizeof(f)), 0);
+		if (turn == 0) {
+			free(f.buf);
+			f.buf = arena;
+			f.fd = mrt_file_register(rt, f.fd, flags);
+			ck_assert_int_ge(f.fd, 0);
+		}
+	}
+	mrt_runtime_destroy(rt);
+}
+
+START_TEST(direct_io_is_short_at_the_end_of_a_device)
+{
+	const struct device *devices[] = { &nvme, &dm_error, &nullb };
+	size_t i;
+
+	for (i = 0; i < sizeof(devices) / sizeof(devices[0]); i++) {
+		if (devices[i]->fd >= 0)
+			run_at_the_end(_i, devices[i]->fd, lseek(devices[i]->fd, 0, SEEK_END), true,
+				       devices[i] == &dm_error ? 0 : MRT_FILE_POLLED);
+	}
+}
+END_TEST
+
+START_TEST(direct_io_is_short_at_the_end_of_a_file)
+{
+	const char *dir = getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp";
+	int fd = open(dir, O_TMPFILE | O_RDWR | O_CLOEXEC | O_DIRECT, 0600);
+	struct device whole = { .fd = fd };
+
+	ck_assert_msg(fd >= 0, "%s: %s", dir, strerror(errno));
+	ck_assert(fill_device(&whole, 0, 4 * BLOCK));
+	ck_assert_int_eq(ftruncate(fd, 3 * BLOCK + TAIL), 0);
+	run_at_the_end(_i, fd, 3 * BLOCK + TAIL, false, MRT_FILE_POLLED);
+	close(fd);
+}
+END_TEST
+
 /* ---- a device that is well and ill by turns --------------------------------------------------------------------- */
 
 #define FLAKEY_BLOCKS 16
@@ -276,25 +384,38 @@ END_TEST
 #define READS 8
 #define SLOW_TRIES 3
 
-/*
- * What a task does once its reads are with the device. The device-mapper target that delays takes no non-blocking reads, so
- * that they go through the kernel's worker threads: a read that no thread has taken yet can still be cancelled. Hence
- * with_device(): from when the device counts them all, nothing but its answer may end them.
- */
+/* What a task does once its reads are with the device. */
 enum how {
 	HOW_WAIT,               /* nothing: they end by themselves */
 	HOW_CANCEL,             /* each is cancelled, twice */
 	HOW_DEADLINE,           /* each has a deadline that passes long before */
-	HOW_CLOSE,              /* the descriptor is closed under them */
 	HOW_UNREGISTER,         /* they are on a handle, which is closed: that cancels, and waits */
 	HOW_RETURN,             /* the task returns at once, with all in flight */
+	HOW_CLOSE,              /* the descriptor is closed under them */
 	HOW_ABORT,              /* the task is aborted from outside */
 	HOW_SHUTDOWN,           /* the runtime is */
 	HOW_NR
 };
 
+/*
+ * Which reads. The device-mapper target that delays takes no non-blocking ones, so that they go through the kernel's worker
+ * threads: a read that no thread has taken yet can still be cancelled. Hence with_device(): from when the device counts
+ * them all, nothing but its answer may end them. The throttled device has all at once, serves them one after the other, and
+ * one of them it cannot read.
+ */
+enum way {
+	WAY_DELAY,              /* of the delayed device, by descriptor */
+	WAY_THROTTLED,          /* of the throttled one, by descriptor */
+	WAY_POLLED,             /* by a handle that is polled */
+	WAY_COMMAND,            /* by a handle of its character node, as NVMe commands */
+	WAY_NR
+};
+
+static uint64_t slow_ns[WAY_NR];        /* no less passes until all have their answer */
+
 struct slow_reads {
 	enum how how;
+	enum way way;
 	atomic_bool *started;
 	struct mrt_op op[READS], pause, close;
 	struct mrt_op *ops[READS];
@@ -305,8 +426,8 @@ struct slow_reads {
 	atomic_bool *strict;    /* all were seen with the device before something happened to them */
 };
 
-/* The reads that the device holds back: the first number of its target's status. Its block statistics do not count them. */
-static int with_device(void)
+/* The reads that dm-delay holds back: the first number of its target's status. Its block statistics do not count them. */
+static int held_back(void)
 {
 	union {
 		struct dm_ioctl head;
@@ -343,14 +464,61 @@ static int below_device(void)
 	return nr;
 }
 
+/* Requests that the throttled device has, commands too: a line each, in a file for each of its queues. */
+static int with_throttled(void)
+{
+	const char *name = strrchr(getenv("MRT_TEST_SLOW_NVME"), '/') + 1;
+	char path[128], text[8192];
+	unsigned queue;
+	int nr = 0;
+
+	for (queue = 0;; queue++) {
+		ssize_t bytes, i;
+		int file;
+
+		snprintf(path, sizeof(path), "/sys/kernel/debug/block/%s/hctx%u/busy", name, queue);
+		file = open(path, O_RDONLY | O_CLOEXEC);
+		if (file < 0)
+			break;
+		while ((bytes = read(file, text, sizeof(text))) > 0)
+			for (i = 0; i < bytes; i++)
+				nr += text[i] == '\n';
+		close(file);
+	}
+	ck_assert_uint_gt(queue, 0);
+	return nr;
+}
+
+/* Where the i-th read is: with gaps, as above, but for the target that takes no batch. */
+static int64_t read_at(enum way way, int i)
+{
+	return i * (way == WAY_DELAY ? BLOCK : STRIDE);
+}
+
+static int with_device(enum way way)
+{
+	return way == WAY_DELAY ? held_back() : with_throttled();
+}
+
+/* Has the device all that have no answer yet, and these are most? */
+static bool all_with_device(const struct slow_reads *f)
+{
+	int open_nr = 0, i;
+
+	for (i = 0; i < READS; i++)
+		open_nr += !mrt_op_is_done(&f->op[i]);
+	return open_nr >= (f->way == WAY_DELAY ? READS : READS / 2) && with_device(f->way) == open_nr;
+}
+
 static void start_reads(struct slow_reads *f)
 {
+	uint64_t late = slow_ns[f->way];
 	int i;
 
 	for (i = 0; i < READS; i++) {
-		f->ops[i] = mrt_read(&f->op[i], f->fd, f->buf + i * BLOCK, BLOCK, i * BLOCK);
+		f->ops[i] = mrt_read(&f->op[i], f->fd, f->buf + i * BLOCK, BLOCK, read_at(f->way, i));
 		if (f->how == HOW_DEADLINE)
-			mrt_deadline(f->ops[i], &f->timer[i], delay_ns / 2 + delay_ns / 20 * (uint64_t)(1 + i % 4));
+			mrt_deadline(f->ops[i], &f->timer[i], late / 2 + late / 20 * (uint64_t)(1 + i % 4));
 	}
 	mrt_flush();
 	f->start = mrt_now();
@@ -361,12 +529,14 @@ static void check_answer(const struct slow_reads *f, int i)
 {
 	const char *block = f->buf + i * BLOCK;
 	int64_t gone = f->how == HOW_DEADLINE ? -ETIMEDOUT : -ECANCELED;
-	bool strict = atomic_load(f->strict);
+	bool strict = atomic_load(f->strict), bad = f->way != WAY_DELAY && throttled.bad == read_at(f->way, i);
 
-	if (f->op[i].res == BLOCK) {
-		ck_assert_uint_ge(mrt_now() - f->start, delay_ns - MRT_MS(20));
+	if (f->op[i].res == (bad ? -ENODATA : BLOCK)) {
+		if (f->way == WAY_DELAY || strict)
+			ck_assert_uint_ge(mrt_now() - f->start, slow_ns[f->way] - MRT_MS(20));
 		ck_assert_int_eq(f->op[i].why, 0);
-		check_pattern(block, BLOCK, i * BLOCK);
+		if (!bad)
+			check_pattern(block, BLOCK, read_at(f->way, i));
 		return;
 	}
 	ck_assert_msg(!strict && f->how != HOW_WAIT && f->how != HOW_CLOSE && f->op[i].res == gone, "read %d, %s: %lld", i,
@@ -381,9 +551,9 @@ static enum mrt_poll slow_reads_poll(struct mrt_task *self, void *frame)
 
 	MRT_BEGIN(self);
 	start_reads(f);
-	while (with_device() < READS && mrt_now() - f->start < delay_ns / 2)
+	while (!all_with_device(f) && mrt_now() - f->start < slow_ns[f->way] / 2)
 		MRT_AWAIT(self, mrt_sleep(&f->pause, MRT_MS(2)));
-	atomic_store(f->strict, with_device() == READS && mrt_now() - f->start < delay_ns / 2);
+	atomic_store(f->strict, all_with_device(f) && mrt_now() - f->start < slow_ns[f->way] / 2);
 	atomic_store(f->started, true);
 	switch (f->how) {
 	case HOW_CANCEL:
@@ -425,35 +595,61 @@ static void check_given_back(const char *buf)
  * Until nothing that was with the device can be written to memory any more. It passes its reads on in their order, so one
  * of our own comes behind all of them: when that has its answer, the disk below has them, and its count says when it is done.
  */
-static void let_it_land(void)
+static void let_it_land(enum way way)
 {
 	char *own = aligned_alloc(BLOCK, BLOCK);
 
 	ck_assert_ptr_nonnull(own);
-	ITEST_WAIT(with_device() == 0, 20000);
-	ck_assert_int_eq(pread(slow.fd, own, BLOCK, 0), BLOCK);
-	ITEST_WAIT(with_device() == 0 && below_device() == 0, 20000);
+	ITEST_WAIT(with_device(way) == 0, 20000);
+	ck_assert_int_eq(pread(way == WAY_DELAY ? slow.fd : throttled.fd, own, BLOCK, 0), BLOCK);
+	ITEST_WAIT(with_device(way) == 0 && (way != WAY_DELAY || below_device() == 0), 20000);
 	free(own);
 }
 
-/* @return whether all reads were seen with the device: otherwise less was shown */
-static bool try_slow(int kind, enum how how)
+static struct mrt_runtime *slow_runtime(int kind, enum way way)
 {
-	struct mrt_runtime *rt = itest_runtime(kind);
+	struct mrt_runtime_opts opts = itest_opts(kind);
+
+	if (way == WAY_COMMAND)
+		opts.flags |= MRT_RUNTIME_NVME;
+	return itest_create(&opts);
+}
+
+/* A descriptor of the device's, or a handle: `handle`, or where there is no other way. */
+static int slow_file(struct mrt_runtime *rt, enum way way, bool handle)
+{
+	static const unsigned flags[WAY_NR] = { [WAY_POLLED] = MRT_FILE_POLLED, [WAY_COMMAND] = MRT_FILE_PASSTHROUGH };
+	struct mrt_rung_report report;
+	int fd;
+
+	if (way == WAY_COMMAND)
+		fd = open(getenv("MRT_TEST_SLOW_NVME_CHAR"), O_RDWR | O_CLOEXEC);
+	else
+		fd = dup(way == WAY_DELAY ? slow.fd : throttled.fd);
+	ck_assert_int_ge(fd, 0);
+	if (!handle && !flags[way])
+		return fd;
+	fd = mrt_file_register(rt, fd, flags[way]);
+	ck_assert_int_ge(fd, 0);
+	ck_assert_int_eq(mrt_file_report(rt, fd, NULL, &report), 0);
+	ck_assert_msg(report.polled == (way == WAY_POLLED), "%s", report.text);
+	return fd;
+}
+
+/* @return whether all reads were seen with the device: otherwise less was shown */
+static bool try_slow(int kind, enum way way, enum how how)
+{
+	unsigned fds = itest_fds_nr();
+	struct mrt_runtime *rt = slow_runtime(kind, way);
 	atomic_bool started = false, strict = false;
-	struct slow_reads f = { .how = how, .started = &started, .strict = &strict };
+	struct slow_reads f = { .how = how, .way = way, .started = &started, .strict = &strict };
 	struct mrt_task *task;
 	uint64_t start;
 
 	f.buf = aligned_alloc(BLOCK, READS * BLOCK);
 	ck_assert_ptr_nonnull(f.buf);
 	memset(f.buf, GIVEN_BACK, READS * BLOCK);
-	f.fd = dup(slow.fd);
-	ck_assert_int_ge(f.fd, 0);
-	if (how == HOW_UNREGISTER) {
-		f.fd = mrt_file_register(rt, f.fd, 0);
-		ck_assert_int_ge(f.fd, 0);
-	}
+	f.fd = slow_file(rt, way, how == HOW_UNREGISTER);
 	start = mrt_now();
 	if (kind == ITEST_CURRENT) {
 		/* nobody outside can act while the thread drives it */
@@ -472,51 +668,195 @@ static bool try_slow(int kind, enum how how)
 	}
 	/* whatever ended the task, it did not end before its reads had: all of them, if the device had them all */
 	if (atomic_load(&strict))
-		ck_assert_uint_ge(mrt_now() - start, delay_ns - MRT_MS(20));
+		ck_assert_uint_ge(mrt_now() - start, slow_ns[way] - MRT_MS(20));
 	memset(f.buf, GIVEN_BACK, READS * BLOCK);
-	let_it_land();
+	let_it_land(way);
 	check_given_back(f.buf);
 	ck_assert_uint_eq(itest_stats(rt).inflight, 0);
 	mrt_runtime_destroy(rt);
 	check_given_back(f.buf);
-	if (how != HOW_CLOSE && how != HOW_UNREGISTER)
+	if (how != HOW_CLOSE && how != HOW_UNREGISTER && way <= WAY_THROTTLED)
 		close(f.fd);
+	ck_assert_uint_eq(itest_fds_nr(), fds);
 	free(f.buf);
 	return atomic_load(&strict);
 }
 
 /* An emulated machine may be too slow to bring all reads to the device before the first has its answer. */
-static void run_slow(int kind, enum how how)
+static void run_slow(int kind, enum way way, enum how how)
 {
 	int tries;
 
 	for (tries = 0; tries < SLOW_TRIES; tries++)
-		if (try_slow(kind, how))
+		if (try_slow(kind, way, how))
 			return;
-	ck_abort_msg("kind %d, end %d: in none of %d tries did all reads reach the device in time", kind, how, SLOW_TRIES);
+	ck_abort_msg("kind %d, way %d, end %d: in none of %d tries did all reads reach the device in time", kind, way, how,
+		     SLOW_TRIES);
 }
 
 START_TEST(a_delayed_answer_wins_over_whatever_ends_the_wait)
 {
-	run_slow(ITEST_TWO, (enum how)_i);
+	run_slow(ITEST_TWO, WAY_DELAY, (enum how)_i);
 }
 END_TEST
 
 START_TEST(a_delayed_answer_wins_on_workers_that_float)
 {
-	run_slow(ITEST_FLOAT, (enum how)_i);
+	run_slow(ITEST_FLOAT, WAY_DELAY, (enum how)_i);
 }
 END_TEST
 
 START_TEST(a_delayed_answer_wins_without_deferred_completions)
 {
-	run_slow(ITEST_PLAIN, (enum how)_i);
+	run_slow(ITEST_PLAIN, WAY_DELAY, (enum how)_i);
 }
 END_TEST
 
 START_TEST(a_delayed_answer_wins_on_one_thread)
 {
-	run_slow(ITEST_CURRENT, (enum how)_i);
+	run_slow(ITEST_CURRENT, WAY_DELAY, (enum how)_i);
+}
+END_TEST
+
+START_TEST(the_answers_of_a_throttled_device_win)
+{
+	run_slow(ITEST_TWO, WAY_THROTTLED, (enum how)_i);
+}
+END_TEST
+
+/* A handle is not a descriptor: HOW_UNREGISTER is what HOW_CLOSE would be. */
+START_TEST(the_answers_of_a_throttled_device_win_when_it_is_polled)
+{
+	if (_i != HOW_CLOSE)
+		run_slow(ITEST_FLOAT, WAY_POLLED, (enum how)_i);
+}
+END_TEST
+
+START_TEST(the_answers_of_a_throttled_device_win_when_it_is_polled_on_one_thread)
+{
+	run_slow(ITEST_CURRENT, WAY_POLLED, (enum how)_i);
+}
+END_TEST
+
+START_TEST(the_answers_to_commands_of_a_throttled_device_win)
+{
+	if (_i != HOW_CLOSE)
+		run_slow(ITEST_TWO, WAY_COMMAND, (enum how)_i);
+}
+END_TEST
+
+/* ---- a queue that is full, a controller that is reset ------------------------------------------------------------ */
+
+#define MANY 24
+#define MANY_FROM (2 * READS * STRIDE)  /* behind the bad one */
+#define FEW_REQUESTS 4
+
+struct many_reads {
+	struct mrt_op op[MANY];
+	struct mrt_op *ops[MANY];
+	char *buf;
+	int fd;
+	atomic_bool *started;
+	bool may_lose;          /* -EIO will do */
+};
+
+static enum mrt_poll many_reads_poll(struct mrt_task *self, void *frame)
+{
+	struct many_reads *f = frame;
+	int i;
+
+	MRT_BEGIN(self);
+	for (i = 0; i < MANY; i++)
+		f->ops[i] = mrt_read(&f->op[i], f->fd, f->buf + i * BLOCK, BLOCK, MANY_FROM + i * STRIDE);
+	mrt_flush();
+	atomic_store(f->started, true);
+	MRT_AWAIT_ALL(self, f->ops, MANY);
+	for (i = 0; i < MANY; i++) {
+		if (f->may_lose && f->op[i].res == -EIO)
+			continue;
+		ck_assert_msg(f->op[i].res == BLOCK, "read %d of %d: %lld", i, MANY, (long long)f->op[i].res);
+		check_pattern(f->buf + i * BLOCK, BLOCK, MANY_FROM + i * STRIDE);
+	}
+	MRT_RETURN(self, 0);
+}
+
+static void run_many(struct mrt_runtime *rt, int fd, bool may_lose, void (*meanwhile)(void))
+{
+	atomic_bool started = false;
+	struct many_reads f = { .fd = fd, .started = &started, .may_lose = may_lose };
+	struct mrt_task *task;
+
+	f.buf = aligned_alloc(BLOCK, MANY * BLOCK);
+	ck_assert_ptr_nonnull(f.buf);
+	task = itest_spawn(rt, many_reads_poll, &f, sizeof(f));
+	ITEST_WAIT(atomic_load(&started), 20000);
+	meanwhile();
+	ck_assert_int_eq(itest_join(task), 0);
+	ck_assert_uint_eq(itest_stats(rt).inflight, 0);
+	free(f.buf);
+}
+
+/* A number of the throttled device's in sysfs; `set` it first, if not negative. */
+static int throttled_number(const char *attribute, int set)
+{
+	const char *name = strrchr(getenv("MRT_TEST_SLOW_NVME"), '/') + 1;
+	char path[128], text[32] = "";
+	int file, nr;
+
+	snprintf(path, sizeof(path), "/sys/block/%s/%s", name, attribute);
+	file = open(path, set < 0 ? O_RDONLY | O_CLOEXEC : O_WRONLY | O_CLOEXEC);
+	ck_assert_msg(file >= 0, "%s: %s", path, strerror(errno));
+	if (set >= 0) {
+		snprintf(text, sizeof(text), "%d", set);
+		ck_assert_msg(write(file, text, strlen(text)) > 0, "%s: %s", path, strerror(errno));
+		close(file);
+		return set;
+	}
+	ck_assert_int_gt((int)read(file, text, sizeof(text) - 1), 0);
+	close(file);
+	ck_assert_int_eq(sscanf(text, "%d", &nr), 1);
+	return nr;
+}
+
+static void see_it_full(void)
+{
+	ITEST_WAIT(with_throttled() == FEW_REQUESTS, 20000);
+}
+
+/* Inside the kernel each read beyond the queue's few requests is refused with -EAGAIN, and waits in io-wq. */
+START_TEST(a_queue_that_is_full_is_waited_for)
+{
+	enum way way = (enum way)_i;
+	struct mrt_runtime *rt = slow_runtime(ITEST_TWO, way);
+	int before = throttled_number("queue/nr_requests", -1);
+
+	(void)throttled_number("queue/nr_requests", FEW_REQUESTS);
+	ck_assert_int_eq(throttled_number("queue/nr_requests", -1), FEW_REQUESTS);
+	run_many(rt, slow_file(rt, way, false), false, see_it_full);
+	(void)throttled_number("queue/nr_requests", before);
+	mrt_runtime_destroy(rt);
+}
+END_TEST
+
+static void reset_controller(void)
+{
+	(void)throttled_number("device/reset_controller", 1);
+}
+
+static void nothing_more(void)
+{
+}
+
+/* The block layer asks again for what was taken away. Nobody does for commands: data or -EIO, whichever the device made of it. */
+START_TEST(a_reset_of_the_controller_is_survived)
+{
+	enum way way = (enum way)_i;
+	struct mrt_runtime *rt = slow_runtime(ITEST_TWO, way);
+	int fd = slow_file(rt, way, false);
+
+	run_many(rt, fd, way == WAY_COMMAND, reset_controller);
+	run_many(rt, fd, false, nothing_more);
+	mrt_runtime_destroy(rt);
 }
 END_TEST
 
@@ -541,11 +881,11 @@ static enum mrt_poll crowd_poll(struct mrt_task *self, void *frame)
 	for (i = 0; i < CROWD; i++) {
 		f->ops[i] = mrt_read(&f->op[i], slow.fd, f->buf + i * BLOCK, BLOCK, i * BLOCK);
 		if (i % 5 == 1)
-			mrt_deadline(&f->op[i], &f->timer[i], delay_ns / 4);
+			mrt_deadline(&f->op[i], &f->timer[i], slow_ns[WAY_DELAY] / 4);
 		if (i % 5 == 2)
 			mrt_cancel(&f->op[i]);
 	}
-	MRT_AWAIT(self, mrt_sleep(&f->pause, delay_ns / 3));
+	MRT_AWAIT(self, mrt_sleep(&f->pause, slow_ns[WAY_DELAY] / 3));
 	for (i = 0; i < CROWD; i++)
 		if (i % 5 == 3)
 			mrt_cancel(&f->op[i]);
@@ -604,7 +944,11 @@ int main(void)
 	slow = find_device("MRT_TEST_DM_DELAY", NULL);
 	error_buffered = open_device("MRT_TEST_DM_ERROR", 0);
 	dm_control = open("/dev/mapper/control", O_RDWR | O_CLOEXEC);
-	delay_ns = MRT_MS((uint64_t)itest_env("MRT_TEST_DM_DELAY_MS", 0));
+	throttled = find_device("MRT_TEST_SLOW_NVME", "MRT_TEST_SLOW_NVME_BAD_SECTOR");
+	slow_ns[WAY_DELAY] = MRT_MS((uint64_t)itest_env("MRT_TEST_DM_DELAY_MS", 0));
+	/* it lets a few pass at once */
+	slow_ns[WAY_THROTTLED] = MRT_SEC((uint64_t)READS - 4) / itest_env("MRT_TEST_SLOW_NVME_READS", 20);
+	slow_ns[WAY_POLLED] = slow_ns[WAY_COMMAND] = slow_ns[WAY_THROTTLED];
 
 	tcase_set_timeout(tc, ITEST_LIMIT_S);
 	if (nvme.fd >= 0)
@@ -615,6 +959,8 @@ int main(void)
 	}
 	if (nullb.fd >= 0)
 		tcase_add_loop_test(tc, a_bad_block_is_eio, 0, ITEST_KINDS_NR);
+	tcase_add_loop_test(tc, direct_io_is_short_at_the_end_of_a_device, 0, ITEST_KINDS_NR);
+	tcase_add_loop_test(tc, direct_io_is_short_at_the_end_of_a_file, 0, ITEST_KINDS_NR);
 	if (flakey.fd >= 0)
 		tcase_add_loop_test(tc, every_write_to_a_flakey_device_is_done_or_refused, ITEST_TWO, ITEST_TWO + 1);
 	if (slow.fd >= 0) {
@@ -627,6 +973,18 @@ int main(void)
 		tcase_add_loop_test(tc, a_delayed_answer_wins_without_deferred_completions, 0, HOW_NR);
 		tcase_add_loop_test(tc, a_delayed_answer_wins_on_one_thread, 0, HOW_ABORT);
 		tcase_add_loop_test(tc, a_crowd_on_a_slow_device_ends_one_by_one, 0, ITEST_KINDS_NR);
+	}
+	if (throttled.fd >= 0) {
+		if (!fill_device(&throttled, 0, MANY_FROM + MANY * STRIDE)) {
+			printf("the device that is throttled cannot be written: %s\n", strerror(errno));
+			return EXIT_FAILURE;
+		}
+		tcase_add_loop_test(tc, the_answers_of_a_throttled_device_win, 0, HOW_NR);
+		tcase_add_loop_test(tc, the_answers_of_a_throttled_device_win_when_it_is_polled, 0, HOW_NR);
+		tcase_add_loop_test(tc, the_answers_of_a_throttled_device_win_when_it_is_polled_on_one_thread, 0, HOW_CLOSE);
+		tcase_add_loop_test(tc, the_answers_to_commands_of_a_throttled_device_win, 0, HOW_NR);
+		tcase_add_loop_test(tc, a_queue_that_is_full_is_waited_for, WAY_THROTTLED, WAY_NR);
+		tcase_add_loop_test(tc, a_reset_of_the_controller_is_survived, WAY_THROTTLED, WAY_NR);
 	}
 	suite_add_tcase(suite, tc);
 	return itest_main(suite);
