@@ -29,7 +29,7 @@
 #endif
 /* Instrumented code costs what it costs. */
 #define ITEST_SANITIZED (ITEST_ASAN || ITEST_TSAN)
-/* So it does on an emulated machine (scripts/vm-test), whose clock runs on meanwhile: no contract that is timed, fewer rounds. */
+/* So it does on an emulated machine (scripts/vm-test), whose clock runs on meanwhile: longer times, fewer rounds. */
 #define ITEST_SLOW (ITEST_SANITIZED || itest_env("MRT_TEST_SLOW", 0))
 
 #define ITEST_LIMIT_S 30
