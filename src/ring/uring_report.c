@@ -143,6 +143,21 @@ static uint64_t read_schedstat(int tid)
 	return ns;
 }
 
+/* Until the thread has run for the first time, newer kernels (6.12) give the id of the one that made the ring. */
+static bool is_sq_thread(int tid)
+{
+	char path[64], name[16] = "";
+	FILE *f;
+
+	(void)snprintf(path, sizeof(path), "/proc/self/task/%d/comm", tid); /* fits */
+	f = fopen(path, "re");
+	if (!f)
+		return false;
+	(void)fgets(name, sizeof(name), f); /* empty: somebody else's */
+	(void)fclose(f); /* read only */
+	return strncmp(name, "iou-sqp-", 8) == 0;
+}
+
 int mrt__ring_sq_thread(struct mrt__ring *ring)
 {
 	/* relaxed, here and below: a number that is found once and stays */
@@ -151,8 +166,9 @@ int mrt__ring_sq_thread(struct mrt__ring *ring)
 	if (!ring->sqpoll || tid)
 		return tid;
 	tid = read_fdinfo(ring).tid;
-	if (tid)
-		atomic_store_explicit(&ring->sq_tid, tid, memory_order_relaxed);
+	if (!tid || !is_sq_thread(tid))
+		return 0;
+	atomic_store_explicit(&ring->sq_tid, tid, memory_order_relaxed);
 	return tid;
 }
 
