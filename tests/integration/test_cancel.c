@@ -9,11 +9,13 @@
 #include <errno.h>
 #include <poll.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include "itest.h"
+#include "kernel.h"
 
 /* ---- one op of each kind that waits ---- */
 
@@ -28,9 +30,11 @@ enum waits {
 	WAITS_NOTIFY,
 	WAITS_SEMAPHORE,
 	WAITS_CHANNEL,
-	WAITS_SPLICE,
+	WAITS_SPLICE,           /* the last: see main() */
 	WAITS_NR
 };
+
+static int waits_nr = WAITS_NR;
 
 struct waits_all {
 	struct mrt_op op[WAITS_NR];
@@ -83,8 +87,9 @@ static void waits_start(struct waits_all *f)
 	mrt_notify_wait(&f->op[WAITS_NOTIFY], &f->notify);
 	mrt_semaphore_acquire(&f->op[WAITS_SEMAPHORE], &f->sem, 2);
 	mrt_channel_recv(&f->op[WAITS_CHANNEL], f->ch, &f->msg);
-	mrt_splice(&f->op[WAITS_SPLICE], f->pipe2[0], MRT_OFF_CURRENT, f->pipe[1], MRT_OFF_CURRENT, 16, 0);
-	for (i = 0; i < WAITS_NR; i++) {
+	if (waits_nr > WAITS_SPLICE)
+		mrt_splice(&f->op[WAITS_SPLICE], f->pipe2[0], MRT_OFF_CURRENT, f->pipe[1], MRT_OFF_CURRENT, 16, 0);
+	for (i = 0; i < waits_nr; i++) {
 		f->ops[i] = &f->op[i];
 		ck_assert_msg(!mrt_op_is_done(&f->op[i]), "op %d is done at once: %lld", i, (long long)f->op[i].res);
 	}
@@ -112,13 +117,13 @@ static enum mrt_poll waits_all_poll(struct mrt_task *self, void *frame)
 		default:
 			MRT_AWAIT(self, mrt_sleep(&f->pause, MRT_MS(1)));
 		}
-		for (i = 0; i < WAITS_NR; i++) {
+		for (i = 0; i < waits_nr; i++) {
 			mrt_cancel(&f->op[i]);
 			mrt_cancel(&f->op[i]); /* twice is once */
 			ck_assert(!mrt_op_is_done(&f->op[i]) || f->op[i].res == -ECANCELED);
 		}
-		MRT_AWAIT_ALL(self, f->ops, WAITS_NR);
-		for (i = 0; i < WAITS_NR; i++) {
+		MRT_AWAIT_ALL(self, f->ops, (unsigned)waits_nr);
+		for (i = 0; i < waits_nr; i++) {
 			ck_assert_msg(f->op[i].res == -ECANCELED, "op %d: %lld", i, (long long)f->op[i].res);
 			ck_assert_int_eq(f->op[i].why, 0);
 			mrt_cancel(&f->op[i]); /* not in flight: nothing */
@@ -423,6 +428,11 @@ int main(void)
 	TCase *tc = tcase_create("cancel");
 
 	itest_need_io_uring();
+	if (kernel_pipe_reads_may_block()) {
+		/* seen on 6.1: -ENOENT while a thread of io-wq takes the op from its queue, and the op goes on */
+		waits_nr = WAITS_SPLICE;
+		printf("skipped: every_wait_ends_with_ecanceled, of splice: io-wq of so old a kernel may miss a cancel\n");
+	}
 	tcase_set_timeout(tc, ITEST_LIMIT_S);
 	tcase_add_loop_test(tc, every_wait_ends_with_ecanceled, 0, ITEST_KINDS_NR);
 	tcase_add_loop_test(tc, cancelling_what_is_not_in_flight_does_nothing, 0, ITEST_FLAVOURS_NR);

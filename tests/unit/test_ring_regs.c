@@ -16,10 +16,10 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
-#include <sys/uio.h>
 #include <unistd.h>
 
 #include "base/compiler.h"
+#include "kernel.h"
 #include "ringtest.h"
 
 #define SLOTS 8u
@@ -499,15 +499,10 @@ START_TEST(a_table_counts_against_the_limit_of_descriptors_which_stays)
 }
 END_TEST
 
-/* Older kernels (6.1) cannot read a pipe without blocking: a read that was woken for nothing then waits in io-wq. */
-static bool reads_of_pipes_may_block(int fd)
-{
-	struct iovec iov = { (char[1]){ 0 }, 1 };
-
-	return preadv2(fd, &iov, 1, -1, RWF_NOWAIT) < 0 && errno == EOPNOTSUPP;
-}
-
-/* Reads of two pipes, by descriptor and by slot; cancel those of the first. */
+/*
+ * Reads of two pipes, by descriptor and by slot; cancel those of the first. Where a kernel's reads of pipes may block, one
+ * that was woken for nothing waits in io-wq, and a cancel interrupts it.
+ */
 START_TEST(all_ops_of_one_file_are_cancelled_and_no_others)
 {
 	struct mrt__ring *ring = make_enabled(32, 64, (unsigned)_i % 3);
@@ -533,7 +528,7 @@ START_TEST(all_ops_of_one_file_are_cancelled_and_no_others)
 	ck_assert_int_eq(write(second[1], "abc", 3), 3);
 	collect(ring, 1);
 	ck_assert_int_eq(done[0].res, 3);
-	may_block = reads_of_pipes_may_block(second[0]);
+	may_block = kernel_pipe_reads_may_block();
 	ck_assert(mrt__ring_cancel_file(ring, second[0], false));
 	collect(ring, 2);
 	for (i = 0; i < 2; i++)
