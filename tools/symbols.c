@@ -158,6 +158,17 @@ static uint8_t rank_of(const GElf_Sym *sym)
 	return (uint8_t)((sym->st_size == 0) << 2 | (bind == STB_GLOBAL ? 0 : bind == STB_LOCAL ? 1 : 2));
 }
 
+/* Without a size, of assembly: to the end of its section, or to the next function. */
+static uint64_t reach_of(Elf *elf, const GElf_Sym *sym)
+{
+	Elf_Scn *scn = sym->st_size ? NULL : elf_getscn(elf, sym->st_shndx);
+	GElf_Shdr sh;
+
+	if (!scn || !gelf_getshdr(scn, &sh) || sym->st_value - sh.sh_addr > sh.sh_size)
+		return sym->st_size;
+	return sh.sh_addr + sh.sh_size - sym->st_value;
+}
+
 static void load_table(struct module *mod, Elf *elf, uint32_t type)
 {
 	Elf_Scn *scn = find_section(elf, type);
@@ -186,7 +197,7 @@ static void load_table(struct module *mod, Elf *elf, uint32_t type)
 		name = elf_strptr(elf, sh.sh_link, sym.st_name);
 		if (name && name[0])
 			mod->functions[mod->functions_nr++] = (struct function){ .addr = sym.st_value,
-				.bytes = sym.st_size, .name = name, .rank = rank_of(&sym) };
+				.bytes = reach_of(elf, &sym), .name = name, .rank = rank_of(&sym) };
 	}
 }
 
@@ -465,7 +476,7 @@ static uint64_t to_module_addr(const struct module *mod, const struct mapping *m
 	return offset; /* of most libraries it is the same */
 }
 
-/* The last one that begins at or before addr, if it reaches so far. One without size, of assembly, reaches to the next. */
+/* The last one that begins at or before addr and reaches so far. */
 static const struct function *find_function(const struct module *mod, uint64_t addr)
 {
 	size_t low = 0, high = mod->functions_nr;
@@ -481,7 +492,7 @@ static const struct function *find_function(const struct module *mod, uint64_t a
 	for (size_t i = low; i-- > 0 && low - i <= 8;) { /* a small one may lie inside a larger one */
 		const struct function *f = &mod->functions[i];
 
-		if (addr - f->addr < f->bytes || (f->bytes == 0 && i + 1 == low))
+		if (addr - f->addr < f->bytes)
 			return f;
 	}
 	return NULL;
@@ -502,11 +513,11 @@ bool symbols_find(struct symbols *s, uint64_t addr, struct symbol *ret_symbol)
 		ret_symbol->module_addr = addr - m->start;
 		return false;
 	}
-	if (!m->module->loaded)
+	if (!m->module->loaded && m->executable)
 		load_module(s, m);
 	ret_symbol->module = m->module->name;
 	ret_symbol->module_addr = to_module_addr(m->module, m, addr - m->start + m->offset);
-	f = find_function(m->module, ret_symbol->module_addr);
+	f = m->executable ? find_function(m->module, ret_symbol->module_addr) : NULL;
 	if (!f)
 		return false;
 	ret_symbol->function = f->name;
