@@ -169,12 +169,17 @@ enum mrt_timing {
 	A(counter, u64, op_timed, MRT_OPCODES_NR, "ops timed, by opcode")                                              \
 	A(counter, u64, op_sum_ns, MRT_OPCODES_NR, "their time from staging to reaping, by opcode, ns")
 
-/* mrt_ctl: read by each worker every few ring turns; written from outside at any time. */
+/*
+ * mrt_ctl: read by each worker every few ring turns; written from outside at any time. Who looks for a while does not turn the
+ * knobs: it puts watched_until_ns a little ahead again and again, so that what was set comes back by itself, also when the one
+ * who looked was killed, and when several do.
+ */
 #define MRT_CTL(X, A, L)                                                                                               \
 	X(gauge, timing, poll_timing, "which polls are timed")                                                         \
 	X(gauge, u32, poll_shift, "SAMPLED: one poll in 2^poll_shift, 0..31")                                          \
 	X(gauge, timing, op_timing, "which ops are timed")                                                             \
-	X(gauge, u32, op_shift, "SAMPLED: one op in 2^op_shift, 0..31")
+	X(gauge, u32, op_shift, "SAMPLED: one op in 2^op_shift, 0..31")                                                \
+	X(gauge, u64, watched_until_ns, "until then, CLOCK_MONOTONIC, all is timed, whatever is said above; 0: nobody looks")
 
 /* The types of the lists. */
 #define MRT_STAT_C_u32 uint32_t
@@ -218,7 +223,7 @@ static inline uint64_t mrt_hist_min_ns(unsigned bucket)
  * their offsets. Its size is sealed.
  */
 #define MRT_STATS_MAGIC UINT64_C(0x315441545354524d) /* "MRTSTAT1" in memory, on little-endian machines */
-#define MRT_STATS_VERSION 1
+#define MRT_STATS_VERSION 2
 
 struct mrt_stats_file {
 	uint64_t magic;

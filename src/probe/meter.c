@@ -42,8 +42,14 @@ void mrt__meter_update(struct mrt__meter *m)
 
 	m->seen[0] = mrt__stat_get(&c[0]);
 	m->seen[1] = mrt__stat_get(&c[1]);
+	m->seen[2] = mrt__stat_get(&c[2]);
 	memcpy(&ctl, m->seen, sizeof(ctl));
 	m->seen_listeners = mrt__meter_listeners();
+	m->watch_end = UINT64_MAX;
+	if (m->clock_ns < ctl.watched_until_ns) {
+		m->watch_end = ctl.watched_until_ns;
+		ctl.poll_timing = ctl.op_timing = MRT_TIMING_FULL;
+	}
 
 	m->record_mask = mask_of(ctl.poll_timing, ctl.poll_shift);
 	m->records_polls = m->record_mask != UINT32_MAX;

@@ -22,15 +22,16 @@
 #define MRT__METER_SCHED_MASK 31u       /* one poll in 32 is timed in any case: the scheduler looks for slow tasks */
 #define MRT__METER_TURNS 8u             /* a clock read every so many turns at least */
 
-/* Two words of mrt_ctl in one look. */
+/* Two words of mrt_ctl in one look; the third look is at watched_until_ns. */
 typedef uint64_t __attribute__((may_alias)) mrt__ctl_word;
-_Static_assert(sizeof(struct mrt_ctl) == 2 * sizeof(mrt__ctl_word), "looked at in two");
+_Static_assert(sizeof(struct mrt_ctl) == 3 * sizeof(mrt__ctl_word), "looked at in three");
 
 struct mrt__meter {
 	struct mrt_worker_stats *stats;
 	struct mrt_worker_hists *hists;
 	const struct mrt_ctl *ctl;
-	mrt__ctl_word seen[2];          /* ctl as it was taken over */
+	mrt__ctl_word seen[3];          /* ctl as it was taken over */
+	uint64_t watch_end;             /* all is timed until then; UINT64_MAX: nobody looks */
 	uint8_t seen_listeners;         /* mrt__meter_listeners() then */
 	bool records_polls;
 	bool records_ops;
@@ -52,7 +53,7 @@ struct mrt__meter {
 /* @param random  any number: where sampling begins */
 void mrt__meter_init(struct mrt__meter *m, const struct mrt__stats *stats, unsigned worker, uint64_t now, uint32_t random);
 
-/* Take over what ctl and the listeners ask for. */
+/* Take over what ctl and the listeners ask for, at clock_ns. */
 void mrt__meter_update(struct mrt__meter *m);
 
 /* Who listens, a bit each: one that comes is seen also where another listens already. */
@@ -71,6 +72,7 @@ static inline void mrt__meter_look(struct mrt__meter *m)
 	const mrt__ctl_word *c = (const void *)m->ctl;
 
 	if (mrt__unlikely(mrt__stat_get(&c[0]) != m->seen[0] || mrt__stat_get(&c[1]) != m->seen[1] ||
+			  mrt__stat_get(&c[2]) != m->seen[2] || m->clock_ns >= m->watch_end ||
 			  mrt__meter_listeners() != m->seen_listeners))
 		mrt__meter_update(m);
 }

@@ -87,6 +87,34 @@ START_TEST(knobs_say_which_polls_are_timed_and_recorded)
 }
 END_TEST
 
+static bool times_all(void)
+{
+	return meter.record_mask == 0 && meter.shows_start && meter.records_polls && meter.op_interval == 1 && meter.records_ops;
+}
+
+START_TEST(somebody_who_looks_has_all_timed_until_then)
+{
+	mrt__meter_clock(&meter, 5000);
+	ck_assert(!times_all());
+	stats.ctl->watched_until_ns = 5000; /* is over */
+	mrt__meter_clock(&meter, 5001);
+	ck_assert(!times_all());
+	stats.ctl->watched_until_ns = 7000;
+	mrt__meter_clock(&meter, 6000);
+	ck_assert(times_all());
+	stats.ctl->watched_until_ns = 9000; /* goes on looking */
+	mrt__meter_clock(&meter, 8999);
+	ck_assert(times_all());
+	stats.ctl->poll_timing = MRT_TIMING_OFF; /* the knobs are for later */
+	mrt__meter_look(&meter);
+	ck_assert(times_all());
+	mrt__meter_slept(&meter, 0, 1, 9000);
+	ck_assert(!times_all());
+	ck_assert(!meter.records_polls);
+	ck_assert_uint_eq(meter.op_interval, 32);
+}
+END_TEST
+
 #if MRT__USDT
 /* As the kernel does, which writes where the program only reads. */
 static void listen_to(const volatile uint16_t *sem, int by)
@@ -288,6 +316,7 @@ int main(void)
 #if MRT__USDT
 	tcase_add_test(tc, a_listener_is_noticed_also_where_another_listens_already);
 #endif
+	tcase_add_test(tc, somebody_who_looks_has_all_timed_until_then);
 	tcase_add_test(tc, ops_are_sampled_near_their_rate_and_not_in_step);
 	tcase_add_test(tc, an_opcode_beyond_the_table_stays_inside_it);
 	tcase_add_test(tc, integrals_are_depth_times_time);
