@@ -728,20 +728,26 @@ int attach_read(struct attach *a)
 	return err;
 }
 
-int attach_ctl_write(struct attach *a, const struct mrt_ctl *ctl)
+int attach_watch(struct attach *a, uint64_t until_ns)
 {
-	const uint32_t *from = (const void *)ctl;
-	uint32_t *to = a->mem[ATTACH_CTL];
-	unsigned i;
+	struct mrt_ctl *live = a->mem[ATTACH_CTL];
+	uint64_t seen;
 
 	if (!a->may_control)
 		return -EACCES;
-	a->ctl = *ctl;
-	if (!to)
-		return bpfmap_update(a->fds[ATTACH_CTL], 0, ctl);
-	/* relaxed: workers look at it now and then, and take any mixture */
-	for (i = 0; i < sizeof(*ctl) / sizeof(*to); i++)
-		__atomic_store_n(&to[i], from[i], __ATOMIC_RELAXED);
+	if (!live) {
+		int err = bpfmap_lookup(a->fds[ATTACH_CTL], 0, &a->ctl);
+
+		if (err || a->ctl.watched_until_ns >= until_ns)
+			return err;
+		a->ctl.watched_until_ns = until_ns;
+		return bpfmap_update(a->fds[ATTACH_CTL], 0, &a->ctl);
+	}
+	/* relaxed: the word orders nothing; after a failure `seen` is what another viewer has made of it */
+	seen = __atomic_load_n(&live->watched_until_ns, __ATOMIC_RELAXED);
+	while (seen < until_ns && !__atomic_compare_exchange_n(&live->watched_until_ns, &seen, until_ns, false, __ATOMIC_RELAXED,
+							       __ATOMIC_RELAXED))
+		;
 	return 0;
 }
 

@@ -34,7 +34,7 @@ struct attach {
 	const char *backend;            /* "bpf", "memfd" */
 	char from[160];                 /* where it was found, in words */
 	bool is_mapped;                 /* false: read by system calls */
-	bool may_control;               /* attach_ctl_write() can work */
+	bool may_control;               /* attach_watch() can work */
 	unsigned workers_nr;
 
 	uint64_t read_ns;               /* CLOCK_MONOTONIC, when the copy was made */
@@ -88,11 +88,12 @@ const char *attach_why_not(const struct attach_set *set, int pid, char *buf, siz
 int attach_read(struct attach *a);
 
 /**
- * Switch what is timed.
+ * Have all polls and ops timed until then, or longer if somebody else wants it: the workers themselves go back to what was set.
  *
+ * @param until_ns  CLOCK_MONOTONIC; a little ahead, and renewed while somebody looks
  * @return 0; -EACCES: opened for reading only; -errno
  */
-int attach_ctl_write(struct attach *a, const struct mrt_ctl *ctl);
+int attach_watch(struct attach *a, uint64_t until_ns);
 
 /* Take one out of the set and close it. The others move up. */
 void attach_set_drop(struct attach_set *set, unsigned idx);

@@ -143,10 +143,10 @@ static int view(void *ctx)
 	CHECK(attach_read(a) == 0);
 	CHECK(sum_polls(a) == POLLS);
 	CHECK(a->ctl.poll_timing == MRT_TIMING_SAMPLED);
-	a->ctl.poll_timing = MRT_TIMING_FULL;
-	CHECK(attach_ctl_write(a, &a->ctl) == (v->may_control ? 0 : -EACCES));
+	CHECK(a->ctl.watched_until_ns == 0);
+	CHECK(attach_watch(a, 12345) == (v->may_control ? 0 : -EACCES));
 	CHECK(attach_read(a) == 0);
-	CHECK(a->ctl.poll_timing == (v->may_control ? MRT_TIMING_FULL : MRT_TIMING_SAMPLED));
+	CHECK(a->ctl.watched_until_ns == (v->may_control ? 12345 : 0));
 	attach_set_close(&set);
 	return 0;
 }
@@ -284,25 +284,43 @@ START_TEST(a_process_is_found_among_all)
 }
 END_TEST
 
-START_TEST(timing_is_switched)
+/* Polls that were timed of a round of work, at whose begin all workers have seen the control word. */
+static uint64_t timed_in_a_round(struct attach *a, struct subject *s)
+{
+	uint64_t before;
+
+	subject_do(s, SUBJECT_WORK);
+	ck_assert_int_eq(attach_read(a), 0);
+	before = sum_timed(a);
+	subject_do(s, SUBJECT_WORK);
+	ck_assert_int_eq(attach_read(a), 0);
+	return sum_timed(a) - before;
+}
+
+START_TEST(all_is_timed_while_somebody_looks_and_not_after)
 {
 	struct subject_opts so = { .kind = ITEST_TWO, .caps = SUBJECT_CAPS_ALL, .flags = _i ? MRT_RUNTIME_STATS_MEMFD : 0,
 				   .work = known_polls };
 	struct subject s = subject_start(&so);
-	struct attach_set set = scan(s.pid);
-	struct mrt_ctl ctl;
-	uint64_t before;
+	struct attach_set set = scan(s.pid), other = scan(s.pid);
+	uint64_t until = mrt_now() + MRT_MS(100);
 
 	ck_assert_uint_eq(set.nr, 1);
-	ctl = set.items[0]->ctl;
-	ctl.poll_timing = MRT_TIMING_FULL;
-	ck_assert_int_eq(attach_ctl_write(set.items[0], &ctl), 0);
-	subject_do(&s, SUBJECT_WORK); /* what its workers were about to do when the word changed */
-	ck_assert_int_eq(attach_read(set.items[0]), 0);
-	before = sum_timed(set.items[0]);
-	subject_do(&s, SUBJECT_WORK);
-	ck_assert_int_eq(attach_read(set.items[0]), 0);
-	ck_assert_uint_eq(sum_timed(set.items[0]) - before, POLLS);
+	ck_assert_uint_lt(timed_in_a_round(set.items[0], &s), POLLS / 2);
+	ck_assert_int_eq(attach_watch(set.items[0], mrt_now() + MRT_SEC(3600)), 0);
+	ck_assert_uint_eq(timed_in_a_round(set.items[0], &s), POLLS);
+	/* another viewer, that wants less, takes nothing away */
+	ck_assert_int_eq(attach_watch(other.items[0], until), 0);
+	ck_assert_uint_eq(timed_in_a_round(set.items[0], &s), POLLS);
+	attach_set_close(&set);
+	attach_set_close(&other);
+	subject_end(&s);
+
+	s = subject_start(&so);
+	set = scan(s.pid);
+	ck_assert_int_eq(attach_watch(set.items[0], until), 0);
+	ITEST_WAIT(mrt_now() > until, 5000); /* and then it was killed, say */
+	ck_assert_uint_lt(timed_in_a_round(set.items[0], &s), POLLS / 2);
 	attach_set_close(&set);
 	subject_end(&s);
 }
@@ -532,7 +550,7 @@ int main(void)
 	tcase_set_timeout(tc, 2 * ITEST_LIMIT_S);
 	tcase_add_loop_test(tc, several_runtimes_of_a_process_are_told_apart, 0, 2);
 	tcase_add_loop_test(tc, a_process_is_found_among_all, 0, 2);
-	tcase_add_loop_test(tc, timing_is_switched, 0, 2);
+	tcase_add_loop_test(tc, all_is_timed_while_somebody_looks_and_not_after, 0, 2);
 	tcase_add_loop_test(tc, a_process_of_another_pid_namespace_has_the_number_that_we_see, 0, 2);
 	tcase_add_loop_test(tc, no_descriptor_is_left_behind, 0, 2);
 	suite_add_tcase(suite, tc);
