@@ -152,6 +152,14 @@ enum mrt_timing {
 /* Opcodes counted, by io_uring's own numbers. */
 #define MRT_OPCODES_NR 64
 
+/*
+ * Ops that are timed have a histogram for each opcode, too, in slots that are taken when an opcode comes for the first time:
+ * op_slot[i] is that opcode plus 1, and op_hist[i * MRT_HIST_NR ...] are its buckets. Of opcodes that found all taken there is
+ * op_sum_ns alone.
+ */
+#define MRT_OP_SLOTS_NR 12
+#define MRT_OP_HIST_NR 1464 /* MRT_OP_SLOTS_NR * MRT_HIST_NR */
+
 /* mrt_hists: one worker. */
 #define MRT_WORKER_HISTS(X, A, L)                                                                                      \
 	X(info, u32, index, "number of the worker")                                                                    \
@@ -167,7 +175,9 @@ enum mrt_timing {
 	A(counter, u64, peer, MRT_HIST_NR, "the same of ops that wait for a peer")                                     \
 	A(counter, u64, op_nr, MRT_OPCODES_NR, "SQEs staged for ops, by opcode of io_uring")                           \
 	A(counter, u64, op_timed, MRT_OPCODES_NR, "ops timed, by opcode")                                              \
-	A(counter, u64, op_sum_ns, MRT_OPCODES_NR, "their time from staging to reaping, by opcode, ns")
+	A(counter, u64, op_sum_ns, MRT_OPCODES_NR, "their time from staging to reaping, by opcode, ns")                \
+	A(info, u32, op_slot, MRT_OP_SLOTS_NR, "opcode + 1 that has this slot of op_hist; 0: none yet")                \
+	A(counter, u64, op_hist, MRT_OP_HIST_NR, "times from staging to reaping by slot, MRT_HIST_NR buckets each")
 
 /*
  * mrt_ctl: read by each worker every few ring turns; written from outside at any time. Who looks for a while does not turn the

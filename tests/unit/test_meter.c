@@ -167,6 +167,30 @@ START_TEST(ops_are_sampled_near_their_rate_and_not_in_step)
 }
 END_TEST
 
+START_TEST(each_opcode_has_a_histogram_while_there_are_slots)
+{
+	struct mrt_worker_hists *h = &stats.hists[1];
+	unsigned i, slot;
+	uint64_t sum;
+
+	for (i = 0; i < MRT_OP_SLOTS_NR + 3; i++) {
+		mrt__meter_op_end(&meter, 40 - i, true, 1000);
+		mrt__meter_op_end(&meter, 40 - i, true, 1u << 20);
+	}
+	for (slot = 0; slot < MRT_OP_SLOTS_NR; slot++) {
+		const uint64_t *buckets = &h->op_hist[slot * MRT_HIST_NR];
+
+		ck_assert_uint_eq(h->op_slot[slot], 40 - slot + 1);
+		ck_assert_uint_eq(buckets[mrt__hist_bucket(1000)], 1);
+		ck_assert_uint_eq(buckets[mrt__hist_bucket(1u << 20)], 1);
+		for (sum = i = 0; i < MRT_HIST_NR; i++)
+			sum += buckets[i];
+		ck_assert_uint_eq(sum, 2);
+	}
+	ck_assert_uint_eq(h->op_sum_ns[40 - MRT_OP_SLOTS_NR], 1000 + (1u << 20)); /* found no slot */
+}
+END_TEST
+
 START_TEST(an_opcode_beyond_the_table_stays_inside_it)
 {
 	(void)mrt__meter_op_start(&meter, MRT_OPCODES_NR + 3);
@@ -318,6 +342,7 @@ int main(void)
 #endif
 	tcase_add_test(tc, somebody_who_looks_has_all_timed_until_then);
 	tcase_add_test(tc, ops_are_sampled_near_their_rate_and_not_in_step);
+	tcase_add_test(tc, each_opcode_has_a_histogram_while_there_are_slots);
 	tcase_add_test(tc, an_opcode_beyond_the_table_stays_inside_it);
 	tcase_add_test(tc, integrals_are_depth_times_time);
 	tcase_add_test(tc, a_block_is_copied_whole);
