@@ -654,17 +654,51 @@ static void copy_words(void *to, const void *from, size_t bytes)
 		t[i] = __atomic_load_n(&f[i], __ATOMIC_RELAXED);
 }
 
-static int read_block(const struct attach *a, enum attach_block b, void *to, unsigned nr)
+static int read_element(const struct attach *a, enum attach_block b, unsigned i, void *to)
 {
-	unsigned i;
-	int err = 0;
+	if (!a->mem[b])
+		return bpfmap_lookup(a->fds[b], i, to);
+	copy_words(to, (const char *)a->mem[b] + (size_t)i * blocks[b].bytes, blocks[b].bytes);
+	return 0;
+}
 
-	if (a->mem[b]) {
-		copy_words(to, a->mem[b], (size_t)nr * blocks[b].bytes);
-		return 0;
+static uint64_t later(uint64_t a, uint64_t b)
+{
+	return a > b ? a : b;
+}
+
+/*
+ * The worker adds to its times when a park begins and ends, which may be never: bring them up to now. A park begins at turn_ns.
+ * State and times may be of two moments, so what was said before is a floor.
+ */
+static void bring_up(const struct attach *a, struct mrt_worker_stats *w, const struct mrt_worker_stats *before)
+{
+	uint64_t now = a->read_ns, since = a->global.created_ns;
+
+	if (w->state != MRT_WORKER_STARTING && w->state != MRT_WORKER_STOPPED && now > since) {
+		if (w->state == MRT_WORKER_PARKED && now > w->turn_ns)
+			w->park_ns += now - w->turn_ns;
+		if (now - since > w->park_ns)
+			w->busy_ns = now - since - w->park_ns;
 	}
-	for (i = 0; i < nr && !err; i++)
-		err = bpfmap_lookup(a->fds[b], i, (char *)to + (size_t)i * blocks[b].bytes);
+	w->park_ns = later(w->park_ns, before->park_ns);
+	w->busy_ns = later(w->busy_ns, before->busy_ns);
+}
+
+static int read_workers(struct attach *a)
+{
+	struct mrt_worker_stats one;
+	int err = 0;
+	unsigned i;
+
+	for (i = 0; i < a->workers_nr && !err; i++) {
+		err = read_element(a, ATTACH_WORKERS, i, &one);
+		if (!err) {
+			bring_up(a, &one, &a->workers[i]);
+			a->workers[i] = one;
+			err = read_element(a, ATTACH_HISTS, i, &a->hists[i]);
+		}
+	}
 	return err;
 }
 
@@ -715,17 +749,13 @@ int attach_read(struct attach *a)
 		return -ESRCH;
 	if (start && !is_there(a))
 		return -ENOENT;
-	err = read_block(a, ATTACH_GLOBAL, &a->global, 1);
-	if (!err)
-		err = read_block(a, ATTACH_CTL, &a->ctl, 1);
-	if (!err)
-		err = read_block(a, ATTACH_WORKERS, a->workers, a->workers_nr);
-	if (!err)
-		err = read_block(a, ATTACH_HISTS, a->hists, a->workers_nr);
+	err = read_element(a, ATTACH_GLOBAL, 0, &a->global);
 	a->global.name[sizeof(a->global.name) - 1] = '\0';
 	proc_printable(a->global.name);
+	if (!err)
+		err = read_element(a, ATTACH_CTL, 0, &a->ctl);
 	a->read_ns = clock_ns();
-	return err;
+	return err ? err : read_workers(a);
 }
 
 int attach_watch(struct attach *a, uint64_t until_ns)

@@ -40,7 +40,7 @@ struct attach {
 	uint64_t read_ns;               /* CLOCK_MONOTONIC, when the copy was made */
 	struct mrt_global_stats global; /* name: terminated and printable */
 	struct mrt_ctl ctl;
-	struct mrt_worker_stats *workers;       /* [workers_nr] */
+	struct mrt_worker_stats *workers;       /* [workers_nr]; busy_ns and park_ns are brought up to read_ns */
 	struct mrt_worker_hists *hists;         /* [workers_nr] */
 
 	/* attach.c's own */

@@ -326,6 +326,52 @@ START_TEST(all_is_timed_while_somebody_looks_and_not_after)
 }
 END_TEST
 
+ITEST_CHILD(spinner, { int unused; })
+{
+	(void)self;
+	(void)f;
+	for (;;)
+		itest_pause();
+	return MRT_POLL_PENDING;
+}
+
+/* One of two workers never parks again. */
+static void spin_forever(struct mrt_runtime *rt)
+{
+	mrt_detach(itest_spawn(rt, spinner_poll, NULL, sizeof(struct spinner)));
+}
+
+START_TEST(times_are_those_of_the_moment_without_a_park)
+{
+	struct subject_opts so = { .kind = ITEST_TWO, .caps = SUBJECT_CAPS_ALL, .flags = _i ? MRT_RUNTIME_STATS_MEMFD : 0,
+				   .work = spin_forever };
+	struct subject s = subject_start(&so);
+	struct attach_set set = scan(s.pid);
+	struct attach *a = set.items[0];
+	uint64_t busy[2], park[2], ns, began;
+	unsigned i, spinning = 2;
+
+	ITEST_WAIT(attach_read(a) == 0 && ((a->workers[0].poll_fn && a->workers[1].state == MRT_WORKER_PARKED) ||
+					   (a->workers[1].poll_fn && a->workers[0].state == MRT_WORKER_PARKED)), 10000);
+	for (i = 0; i < 2; i++) {
+		busy[i] = a->workers[i].busy_ns;
+		park[i] = a->workers[i].park_ns;
+		if (a->workers[i].poll_fn)
+			spinning = i;
+	}
+	began = a->read_ns;
+	ITEST_WAIT(mrt_now() > began + MRT_MS(50), 5000);
+	ck_assert_int_eq(attach_read(a), 0);
+	ns = a->read_ns - began;
+	ck_assert_uint_eq(a->workers[spinning].busy_ns - busy[spinning], ns);
+	ck_assert_uint_eq(a->workers[spinning].park_ns, park[spinning]);
+	/* the other one is the sentry, and wakes now and then for a moment */
+	ck_assert_uint_gt(a->workers[!spinning].park_ns - park[!spinning], a->workers[!spinning].busy_ns - busy[!spinning]);
+	attach_set_close(&set);
+	subject_kill(&s);
+}
+END_TEST
+
 /* ---- another PID namespace ---- */
 
 START_TEST(a_process_of_another_pid_namespace_has_the_number_that_we_see)
@@ -551,6 +597,7 @@ int main(void)
 	tcase_add_loop_test(tc, several_runtimes_of_a_process_are_told_apart, 0, 2);
 	tcase_add_loop_test(tc, a_process_is_found_among_all, 0, 2);
 	tcase_add_loop_test(tc, all_is_timed_while_somebody_looks_and_not_after, 0, 2);
+	tcase_add_loop_test(tc, times_are_those_of_the_moment_without_a_park, 0, 2);
 	tcase_add_loop_test(tc, a_process_of_another_pid_namespace_has_the_number_that_we_see, 0, 2);
 	tcase_add_loop_test(tc, no_descriptor_is_left_behind, 0, 2);
 	suite_add_tcase(suite, tc);
