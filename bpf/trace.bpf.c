@@ -58,7 +58,7 @@ MAP(mrt_workers, BPF_MAP_TYPE_ARRAY, __u32, struct mrt_worker_stats, 1);
 
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
-	__uint(max_entries, 4096);
+	__uint(max_entries, 65536); /* more with a timeline */
 } records SEC(".maps");
 
 /* ---- counting: atomically also where each CPU has its own, since a program may be preempted by another ---- */
@@ -148,21 +148,6 @@ static struct trace_thread *thread_of(__u64 pid_tgid, __u64 worker)
 	return bpf_map_lookup_elem(&threads, &tid);
 }
 
-static struct trace_fn *function_of(__u32 tgid, __u64 fn)
-{
-	static const struct trace_fn zero;
-	struct trace_fn_key key = { .fn = fn, .tgid = tgid };
-	struct trace_fn *f = bpf_map_lookup_elem(&functions, &key);
-
-	if (f)
-		return f;
-	if (!bpf_map_update_elem(&functions, &key, &zero, BPF_NOEXIST) || bpf_map_lookup_elem(&functions, &key))
-		return bpf_map_lookup_elem(&functions, &key);
-	lose(TRACE_LOST_functions);
-	key = (struct trace_fn_key){ 0 }; /* the loader has made it */
-	return bpf_map_lookup_elem(&functions, &key);
-}
-
 static __always_inline struct trace_rec *record(enum trace_kind kind, __u64 pid_tgid, __u64 worker, __u64 now)
 {
 	struct trace_rec *r = bpf_ringbuf_reserve(&records, sizeof(*r), 0);
@@ -177,6 +162,30 @@ static __always_inline struct trace_rec *record(enum trace_kind kind, __u64 pid_
 	r->worker = worker;
 	r->end_ns = now;
 	return r;
+}
+
+static struct trace_fn *function_of(__u32 tgid, __u64 fn)
+{
+	static const struct trace_fn zero;
+	struct trace_fn_key key = { .fn = fn, .tgid = tgid };
+	struct trace_fn *f = bpf_map_lookup_elem(&functions, &key);
+	struct trace_rec *r;
+
+	if (f)
+		return f;
+	if (!bpf_map_update_elem(&functions, &key, &zero, BPF_NOEXIST)) {
+		r = record(TRACE_REC_FUNCTION, (__u64)tgid << 32, 0, 0);
+		if (r) {
+			r->function.fn = fn;
+			bpf_ringbuf_submit(r, BPF_RB_FORCE_WAKEUP);
+		}
+	}
+	f = bpf_map_lookup_elem(&functions, &key); /* ours, or of another CPU that was faster */
+	if (f)
+		return f;
+	lose(TRACE_LOST_functions);
+	key = (struct trace_fn_key){ 0 }; /* the loader has made it */
+	return bpf_map_lookup_elem(&functions, &key);
 }
 
 /* ---- tasks ---- */
@@ -281,11 +290,13 @@ static int on_unpark(struct trace_thread *th, __u64 slept_ns, __u64 pid_tgid, __
 	struct trace_rec *r;
 
 	th->park_ns = 0;
+	th->parks++;
 	if (!with_timeline)
 		return 0;
 	r = record(TRACE_REC_PARK, pid_tgid, th->worker, now);
 	if (r) {
 		r->park.slept_ns = slept_ns;
+		r->park.seq = th->parks - 1;
 		bpf_ringbuf_submit(r, 0);
 	}
 	return 0;

@@ -6,7 +6,7 @@
 #ifndef BPF_TRACE_H
 #define BPF_TRACE_H
 
-#include <linux/types.h>
+#include <stdint.h>
 
 #define TRACE_HIST_SLOTS 36     /* slot i: 2^i .. 2^(i+1) - 1 ns, 0 and 1 in the first; the last has all that is longer */
 #define TRACE_OPCODES 64
@@ -30,27 +30,27 @@ enum trace_probe { TRACE_PROBES(TRACE_PROBE_ID) TRACE_PROBES_NR };
 	X(reaped, "ops whose wait to be polled is not known")                           \
 	X(threads, "events of threads beyond the table")                                \
 	X(punts, "io-wq punts beyond the table")                                        \
-	X(records, "records of the timeline: the buffer was full")
+	X(records, "records for the timeline: the buffer was full")
 
 #define TRACE_LOST_ID(name, text) TRACE_LOST_##name,
 enum trace_lost { TRACE_LOST_LIST(TRACE_LOST_ID) TRACE_LOST_NR };
 
 struct trace_hist {
-	__u64 count, sum_ns;
-	__u64 slots[TRACE_HIST_SLOTS];
+	uint64_t count, sum_ns;
+	uint64_t slots[TRACE_HIST_SLOTS];
 };
 
 /* A task function of a process; fn 0: those that the table has no room for. */
 struct trace_fn_key {
-	__u64 fn;
-	__u32 tgid, reserved;
+	uint64_t fn;
+	uint32_t tgid, reserved;
 };
 
 struct trace_fn {
-	__u64 spawns, ends;
-	__u64 unwoken;          /* polls without a wake before: yields, and what began before the tracing */
-	__u64 blocked_nr, blocked_ns;           /* its worker slept in the middle of a poll */
-	__u64 preempted_nr, preempted_ns;       /* its worker was runnable and had no CPU */
+	uint64_t spawns, ends;
+	uint64_t unwoken;          /* polls without a wake before: yields, and what began before the tracing */
+	uint64_t blocked_nr, blocked_ns;           /* its worker slept in the middle of a poll */
+	uint64_t preempted_nr, preempted_ns;       /* its worker was runnable and had no CPU */
 	struct trace_hist poll; /* a poll's length */
 	struct trace_hist sched;        /* from the wake to the poll */
 };
@@ -67,50 +67,51 @@ struct trace_fn {
 enum trace_stage { TRACE_STAGES(TRACE_STAGE_ID) TRACE_STAGES_NR };
 
 struct trace_op_key {
-	__u64 op;               /* its address, and the SQE's user_data */
-	__u32 tgid, reserved;
+	uint64_t op;               /* its address, and the SQE's user_data */
+	uint32_t tgid, reserved;
 };
 
 struct trace_op {
-	__u64 task, fn;
-	__u64 start_ns, taken_ns, cqe_ns;       /* 0: not seen */
-	__u32 opcode, worker;
+	uint64_t task, fn;
+	uint64_t start_ns, taken_ns, cqe_ns;       /* 0: not seen */
+	uint32_t opcode, worker;
 };
 
 struct trace_task_key {
-	__u64 task;
-	__u32 tgid, reserved;
+	uint64_t task;
+	uint32_t tgid, reserved;
 };
 
 /* Ops of a task that are reaped; it was not polled since. */
 struct trace_reaped {
-	__u64 ns[TRACE_REAPED_MAX];
-	__u8 opcode[TRACE_REAPED_MAX];
-	__u64 nr;
+	uint64_t ns[TRACE_REAPED_MAX];
+	uint8_t opcode[TRACE_REAPED_MAX];
+	uint64_t nr;
 };
 
 struct trace_punt_key {
-	__u64 fn;
-	__u32 tgid, opcode;
+	uint64_t fn;
+	uint32_t tgid, opcode;
 };
 
 /* A worker's thread, by tid. */
 struct trace_thread {
-	__u64 task, fn;         /* being polled; 0: none is */
-	__u64 poll_ns;          /* when that began */
-	__u64 sched_ns;         /* how long it had waited; ~0: it was not woken */
-	__u64 park_ns;          /* asleep since; 0: it is not */
-	__u64 off_ns;           /* has no CPU since; 0: it has */
-	__u32 off_why;          /* enum trace_off */
-	__u32 worker;
-	__u32 tgid, tid;
+	uint64_t task, fn;         /* being polled; 0: none is */
+	uint64_t poll_ns;          /* when that began */
+	uint64_t sched_ns;         /* how long it had waited; ~0: it was not woken */
+	uint64_t park_ns;          /* asleep since; 0: it is not */
+	uint64_t off_ns;           /* has no CPU since; 0: it has */
+	uint64_t parks;            /* that have ended */
+	uint32_t off_why;          /* enum trace_off */
+	uint32_t worker;
+	uint32_t tgid, tid;
 };
 
 /* Why a worker's thread has no CPU. */
 enum trace_off { TRACE_OFF_PARKED, TRACE_OFF_BLOCKED, TRACE_OFF_PREEMPTED, TRACE_OFF_NR };
 
 struct trace_worker_key {
-	__u32 tgid, worker;
+	uint32_t tgid, worker;
 };
 
 /* Where its queues stood when they were looked at: slot i as in a histogram, of 2^i ... entries; slot 0: none. */
@@ -118,36 +119,40 @@ enum trace_depth { TRACE_DEPTH_LOCAL, TRACE_DEPTH_INFLIGHT, TRACE_DEPTH_QUEUED, 
 #define TRACE_DEPTH_SLOTS 20
 
 struct trace_depths {
-	__u64 count;
-	__u64 sum[TRACE_DEPTHS_NR];
-	__u64 slots[TRACE_DEPTHS_NR][TRACE_DEPTH_SLOTS];
+	uint64_t count;
+	uint64_t sum[TRACE_DEPTHS_NR];
+	uint64_t slots[TRACE_DEPTHS_NR][TRACE_DEPTH_SLOTS];
 };
 
 struct trace_worker {
 	struct trace_hist off[TRACE_OFF_NR];
 };
 
-/* ---- records of the timeline ---- */
+/* ---- records: of functions, so that they are named while the process lives; the rest for a timeline ---- */
 
-enum trace_kind { TRACE_REC_POLL, TRACE_REC_PARK, TRACE_REC_STEAL, TRACE_REC_OP };
+enum trace_kind { TRACE_REC_FUNCTION, TRACE_REC_POLL, TRACE_REC_PARK, TRACE_REC_STEAL, TRACE_REC_OP };
 
 struct trace_rec {
-	__u32 kind, tgid, tid, worker;
-	__u64 end_ns;
+	uint32_t kind, tgid, tid, worker;
+	uint64_t end_ns;
 	union {
 		struct {
-			__u64 start_ns, task, fn, sched_ns, ready;
+			uint64_t fn;       /* was not met before */
+		} function;
+		struct {
+			uint64_t start_ns, task, fn, sched_ns, ready;
 		} poll;
 		struct {
-			__u64 slept_ns;
+			uint64_t slept_ns;
+			uint64_t seq;      /* parks of the thread before: a gap means that some are lost */
 		} park;
 		struct {
-			__u64 victim, nr;
+			uint64_t victim, nr;
 		} steal;
 		struct {
-			__u64 start_ns, taken_ns, cqe_ns, op, task, fn;
-			__s64 res;
-			__u64 opcode;
+			uint64_t start_ns, taken_ns, cqe_ns, op, task, fn;
+			int64_t res;
+			uint64_t opcode;
 		} op;
 	};
 };

@@ -429,7 +429,7 @@ static int load(struct tracer *t, const struct tracer_opts *opts, char why[TRACE
 	if (err)
 		return explain_refusal(why, err, "loading the programs");
 	err = bpf_map__update_elem(s->maps.functions, &other, sizeof(other), &zero, sizeof(zero), BPF_ANY);
-	if (!err && opts->timeline) {
+	if (!err) {
 		t->ring = ring_buffer__new(bpf_map__fd(s->maps.records), hand_over, t, NULL);
 		err = t->ring ? 0 : -errno;
 	}
@@ -468,7 +468,6 @@ int tracer_open(const struct tracer_opts *opts, struct tracer **ret_tracer, char
 	t->on_record = o.on_record;
 	t->ctx = o.ctx;
 	(void)libbpf_set_print(hear);
-	(void)libbpf_set_memlock_rlim(0); /* memory is charged to the cgroup; nothing to raise */
 	cpus = libbpf_num_possible_cpus();
 	t->cpus_nr = cpus > 0 ? (unsigned)cpus : 1;
 	t->percpu = calloc(t->cpus_nr, sizeof(struct trace_hist));
@@ -522,12 +521,12 @@ enum tracer_attach tracer_how(const struct tracer *t)
 
 int tracer_consume(struct tracer *t)
 {
-	return t->ring ? ring_buffer__consume(t->ring) : 0;
+	return ring_buffer__consume(t->ring);
 }
 
 int tracer_fd(const struct tracer *t)
 {
-	return t->ring ? ring_buffer__epoll_fd(t->ring) : -1;
+	return ring_buffer__epoll_fd(t->ring);
 }
 
 /* ---- what was counted ---- */
@@ -606,7 +605,6 @@ int tracer_pin_workers(pid_t pid, int workers_fd, unsigned workers_nr, const cha
 	int err;
 
 	(void)libbpf_set_print(hear);
-	(void)libbpf_set_memlock_rlim(0); /* as in tracer_open() */
 	s = mrt_workers_bpf__open();
 	if (!s)
 		return explain_refusal(ret_why, -errno, "reading the program");

@@ -65,7 +65,7 @@ enum tracer_attach tracer_how(const struct tracer *t);
 /* Hand over the records that are there. @return how many, -errno */
 int tracer_consume(struct tracer *t);
 
-/* A descriptor that is readable when there are records; -1: there will be none. */
+/* A descriptor that is readable when there are records. */
 int tracer_fd(const struct tracer *t);
 
 /* Stop listening: what was counted stays as it is. */
