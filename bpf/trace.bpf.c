@@ -568,8 +568,9 @@ int sample(void *ctx)
 	__u32 i;
 
 	for (i = 0; i < TRACE_WORKERS_MAX && i < workers_nr; i++) {
-		struct mrt_worker_stats *s = bpf_map_lookup_elem(&mrt_workers, &i);
-		struct trace_depths *d = bpf_map_lookup_elem(&depths, &i);
+		__u32 key = i;  /* the loop's own has no address, or the verifier sees no end of it */
+		struct mrt_worker_stats *s = bpf_map_lookup_elem(&mrt_workers, &key);
+		struct trace_depths *d = bpf_map_lookup_elem(&depths, &key);
 
 		if (!s || !d)
 			break;

@@ -31,6 +31,7 @@
 #define PROVIDER "martlet"
 #define LINKS_MAX 128           /* tracepoints, and either files or each of their probes */
 #define NOTE_BYTES 160
+#define BATCH 4096u             /* records in one go: whoever writes faster than we read must not keep us */
 #define ARGS_ALL "8@%rdi 8@%rsi 8@%rdx 8@%rcx 8@%r8 8@%r9"
 
 /* The headers of Debian 12 are older than these (6.6). */
@@ -56,6 +57,7 @@ struct tracer {
 	unsigned notes_nr;
 	void (*on_record)(void *ctx, const struct trace_rec *rec);
 	void *ctx;
+	unsigned batch_left;            /* records until tracer_consume() returns */
 };
 
 static const char *const probe_names[TRACE_PROBES_NR] = {
@@ -64,12 +66,12 @@ static const char *const probe_names[TRACE_PROBES_NR] = {
 #undef NAME
 };
 
-/* The last thing that libbpf complained of. */
+/* The first thing that libbpf complained of: what comes later follows from it. */
 static char complaint[160];
 
 static int hear(enum libbpf_print_level level, const char *fmt, va_list ap)
 {
-	if (level == LIBBPF_WARN) {
+	if (level == LIBBPF_WARN && !complaint[0]) {
 		(void)vsnprintf(complaint, sizeof(complaint), fmt, ap); /* cut to fit */
 		complaint[strcspn(complaint, "\n")] = '\0';
 	}
@@ -391,11 +393,11 @@ static void attach_sampler(struct tracer *t, const struct tracer_opts *opts)
 
 static int hand_over(void *ctx, void *data, size_t bytes)
 {
-	const struct tracer *t = ctx;
+	struct tracer *t = ctx;
 
 	if (bytes >= sizeof(struct trace_rec))
 		t->on_record(t->ctx, data);
-	return 0;
+	return --t->batch_left == 0 ? -EAGAIN : 0;
 }
 
 static uint32_t buffer_bytes(size_t asked)
@@ -521,7 +523,11 @@ enum tracer_attach tracer_how(const struct tracer *t)
 
 int tracer_consume(struct tracer *t)
 {
-	return ring_buffer__consume(t->ring);
+	int ret;
+
+	t->batch_left = BATCH;
+	ret = ring_buffer__consume(t->ring); /* an error of the callback ends it; that record is consumed */
+	return ret == -EAGAIN ? 1 : ret < 0 ? ret : 0;
 }
 
 int tracer_fd(const struct tracer *t)

@@ -62,7 +62,7 @@ const char *tracer_note(const struct tracer *t, unsigned idx);
 /* In use: TRACER_MULTI or TRACER_USDT. */
 enum tracer_attach tracer_how(const struct tracer *t);
 
-/* Hand over the records that are there. @return how many, -errno */
+/* Hand over some of the records that are there. @return 1: there are more; 0; -errno */
 int tracer_consume(struct tracer *t);
 
 /* A descriptor that is readable when there are records. */

@@ -52,7 +52,8 @@ int print_workers(struct bpf_iter__task *ctx)
 	BPF_SEQ_PRINTF(seq, "pid worker tid state polls local_queue inflight sq_staged cq_ready timers steals parks sqes cqes "
 			    "busy_ns park_ns turn_ns poll_fn\n");
 	for (i = 0; i < TRACE_WORKERS_MAX && i < workers_nr; i++) {
-		struct mrt_worker_stats *s = bpf_map_lookup_elem(&mrt_workers, &i);
+		__u32 key = i;  /* the loop's own has no address, or the verifier sees no end of it */
+		struct mrt_worker_stats *s = bpf_map_lookup_elem(&mrt_workers, &key);
 
 		if (!s)
 			break;

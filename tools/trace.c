@@ -185,14 +185,14 @@ static void run_until_end(struct trace_run *r)
 		{ .fd = r->pid_fd, .events = POLLIN },
 		{ .fd = tracer_fd(r->tracer), .events = POLLIN },
 	};
-	int ms;
+	int ms, more = 0;
 
-	while ((ms = ms_left(r)) > 0) {
-		if (poll(fds, sizeof(fds) / sizeof(fds[0]), ms) < 0 && errno != EINTR)
+	while (more >= 0 && (ms = ms_left(r)) > 0) {
+		if (poll(fds, sizeof(fds) / sizeof(fds[0]), more ? 0 : ms) < 0 && errno != EINTR)
 			break;
-		(void)tracer_consume(r->tracer); /* what went wrong there is lost, and counted as lost by nobody: never seen */
 		if (fds[0].revents || fds[1].revents)
 			break;
+		more = tracer_consume(r->tracer);
 	}
 }
 
@@ -252,7 +252,8 @@ static int print(struct trace_run *r)
 	int err;
 
 	tracer_detach(r->tracer);
-	(void)tracer_consume(r->tracer); /* the last of them; as above */
+	while (tracer_consume(r->tracer) > 0)
+		;
 	result.duration_ns = end_ns - r->begin_ns;
 	err = trace_result_read(&result, r->tracer, r->pid, r->depths_nr, r->names);
 	end_timeline(r, end_ns, &result);

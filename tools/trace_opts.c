@@ -13,7 +13,7 @@
 
 #define BUFFER_DEFAULT (UINT64_C(16) << 20)
 #define BUFFER_MAX (UINT64_C(1) << 30)
-#define EVENTS_DEFAULT UINT64_C(4000000)
+#define EVENTS_DEFAULT UINT64_C(1000000)
 
 enum { OPT_OPS = 256, OPT_OFFCPU, OPT_DEPTHS, OPT_TIMELINE, OPT_BUFFER, OPT_EVENTS, OPT_ATTACH, OPT_PIN };
 
@@ -50,7 +50,7 @@ static void print_help(FILE *out)
 	      "      --depths        how deep the queues are, looked at 1000 times a second\n"
 	      "      --timeline=FILE  polls, parks, steals and ops as a Chrome trace (ui.perfetto.dev opens it)\n"
 	      "      --buffer=SIZE   memory between the kernel and us for the timeline (16m)\n"
-	      "      --events=N      events that the file may have at most (4000000)\n"
+	      "      --events=N      events that the file may have at most (1000000)\n"
 	      "  -j, --json          one JSON document on standard output\n"
 	      "      --attach=HOW    auto, multi (Linux 6.6), usdt (one by one)\n"
 	      "      --pin           pin a file that shows the workers with cat: /sys/fs/bpf/mrt/PID/top\n\n"

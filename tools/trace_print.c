@@ -216,8 +216,10 @@ void trace_result_print(FILE *out, const struct trace_result *r, const struct tr
 		unwoken += r->functions[i].f.unwoken;
 	if (o->by_function)
 		print_functions(out, r, o->all);
-	print_hist(out, "length of polls", &r->poll);
-	print_hist(out, "from wake to poll", &r->sched);
+	if (!o->by_function || r->functions_nr != 1) {
+		print_hist(out, "length of polls", &r->poll);
+		print_hist(out, "from wake to poll", &r->sched);
+	}
 	if (unwoken)
 		fprintf(out, "polls without a wake (after a yield, or woken before the tracing): %" PRIu64 "\n", unwoken);
 	if (o->ops)
