@@ -30,6 +30,8 @@ const volatile bool with_ops = false;
 const volatile bool with_timeline = false;
 const volatile __u32 workers_nr = 0;    /* of mrt_workers */
 
+volatile bool active;           /* links come and go one by one; what counts is between the last and the first */
+
 #define NO_SCHED (~0ULL)
 
 #define MAP(name_, type_, key_, value_, nr_)    \
@@ -394,6 +396,8 @@ static __always_inline int handle(struct pt_regs *ctx, __u64 probe)
 	__u64 pid_tgid = bpf_get_current_pid_tgid(), now = bpf_ktime_get_ns();
 	struct trace_thread *th;
 
+	if (!active)
+		return 0;
 	count(&hits, probe);
 	switch (probe) {        /* what threads outside do, too */
 	case TRACE_task_wake:

@@ -450,6 +450,7 @@ static int attach(struct tracer *t, const struct tracer_opts *opts, char why[TRA
 		err = attach_file(t, opts, opts->files[i], why);
 	if (!err && opts->workers_fd >= 0)
 		attach_sampler(t, opts);
+	t->skel->bss->active = !err;
 	return err;
 }
 
@@ -490,6 +491,8 @@ int tracer_open(const struct tracer_opts *opts, struct tracer **ret_tracer, char
 
 void tracer_detach(struct tracer *t)
 {
+	if (t->skel && t->skel->bss)
+		t->skel->bss->active = false;
 	for (unsigned i = 0; i < t->fds_nr; i++)
 		(void)close(t->fds[i]); /* which is how a link ends */
 	t->fds_nr = 0;
