@@ -11,6 +11,13 @@ const char *tracer_missing(void)
 	return "this martlet was built without its BPF programs; missing then: " MRT_TRACER_MISSING;
 }
 
+int tracer_check(enum tracer_attach how, char ret_why[TRACER_WHY_BYTES])
+{
+	(void)how;
+	(void)snprintf(ret_why, TRACER_WHY_BYTES, "%s", tracer_missing()); /* fits */
+	return -EOPNOTSUPP;
+}
+
 int tracer_open(const struct tracer_opts *opts, struct tracer **ret_tracer, char ret_why[TRACER_WHY_BYTES])
 {
 	(void)opts;

@@ -162,13 +162,13 @@ static int try_multi(void)
 	return err == -EBADF ? 0 : -EOPNOTSUPP;
 }
 
-static int choose_how(struct tracer *t, enum tracer_attach asked, char why[TRACER_WHY_BYTES])
+static int choose_how(enum tracer_attach asked, enum tracer_attach *ret_how, char why[TRACER_WHY_BYTES])
 {
-	int err = asked == TRACER_USDT ? -EOPNOTSUPP : try_multi();
+	int err = try_multi();
 
-	t->how = err ? TRACER_USDT : TRACER_MULTI;
+	*ret_how = err || asked == TRACER_USDT ? TRACER_USDT : TRACER_MULTI;
 	if (err == -EPERM || err == -EACCES)
-		return explain_refusal(why, err, "loading a program");
+		return explain_refusal(why, err, "loading BPF programs");
 	if (err && asked == TRACER_MULTI)
 		return fail(why, err, "this kernel has no uprobe_multi (Linux 6.6)");
 	if (access("/sys/bus/event_source/devices/uprobe/format/ref_ctr_offset", F_OK) != 0)
@@ -459,6 +459,12 @@ const char *tracer_missing(void)
 	return NULL;
 }
 
+int tracer_check(enum tracer_attach how, char ret_why[TRACER_WHY_BYTES])
+{
+	(void)libbpf_set_print(hear);
+	return choose_how(how, &how, ret_why);
+}
+
 int tracer_open(const struct tracer_opts *opts, struct tracer **ret_tracer, char ret_why[TRACER_WHY_BYTES])
 {
 	struct tracer_opts o = *opts;
@@ -474,7 +480,7 @@ int tracer_open(const struct tracer_opts *opts, struct tracer **ret_tracer, char
 	cpus = libbpf_num_possible_cpus();
 	t->cpus_nr = cpus > 0 ? (unsigned)cpus : 1;
 	t->percpu = calloc(t->cpus_nr, sizeof(struct trace_hist));
-	err = t->percpu ? choose_how(t, o.how, ret_why) : fail(ret_why, -ENOMEM, "no memory");
+	err = t->percpu ? choose_how(o.how, &t->how, ret_why) : fail(ret_why, -ENOMEM, "no memory");
 	if (!err) {
 		t->skel = mrt_trace_bpf__open();
 		err = t->skel ? load(t, &o, ret_why) : explain_refusal(ret_why, -errno, "reading the programs");

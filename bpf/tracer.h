@@ -45,6 +45,9 @@ struct tracer_opts {
 /* What is missing of the build, in a sentence; NULL: nothing. */
 const char *tracer_missing(void);
 
+/* May we trace at all? @return 0, -EPERM, -EOPNOTSUPP, with *ret_why */
+int tracer_check(enum tracer_attach how, char ret_why[TRACER_WHY_BYTES]);
+
 /**
  * Load and attach. Something that is not there but optional is left out, and told by tracer_note().
  *

@@ -9,6 +9,5 @@
 int bench_main(int argc, char **argv);
 int compare_main(int argc, char **argv);
 int probe_main(int argc, char **argv);
-int trace_main(int argc, char **argv);
 
 #endif

@@ -5,12 +5,13 @@
  * A command is forked before the probes are attached and executed after, so that its first event is seen. Functions are
  * named as soon as they are met, since a process that has ended has no mappings any more.
  */
-#include "bench.h"
+#include "viewer.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
 #include <limits.h>
+#include <linux/magic.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -20,10 +21,12 @@
 #include <sys/signalfd.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/vfs.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "attach.h"
+#include "bench.h"
 #include "bpf/tracer.h"
 #include "clock.h"
 #include "fn_names.h"
@@ -33,7 +36,8 @@
 #include "trace_result.h"
 
 #define SAMPLE_HZ 1000u
-#define PIN_ROOT "/sys/fs/bpf/mrt"
+#define PIN_BPFFS "/sys/fs/bpf"
+#define PIN_ROOT PIN_BPFFS "/mrt"
 #define DRAIN_MS 50             /* between two looks at the records, so that the kernel need not wake us for each */
 
 struct trace_run {
@@ -306,9 +310,12 @@ static void fini(struct trace_run *r)
 
 static int run(struct trace_run *r)
 {
+	char why[TRACER_WHY_BYTES];
 	sigset_t ends, mask;
 	int err;
 
+	if (tracer_check(r->o.how, why))
+		return fail("%s", why);
 	sigemptyset(&ends);
 	sigaddset(&ends, SIGINT);
 	sigaddset(&ends, SIGTERM);
@@ -345,10 +352,13 @@ static int run(struct trace_run *r)
 
 static int make_folder(pid_t pid, char path[64])
 {
+	struct statfs fs;
+
+	if (statfs(PIN_BPFFS, &fs) || fs.f_type != BPF_FS_MAGIC)
+		return fail("bpffs is not mounted: mount -t bpf bpf " PIN_BPFFS);
 	(void)snprintf(path, 64, PIN_ROOT "/%d", (int)pid); /* fits */
 	if ((mkdir(PIN_ROOT, 0755) && errno != EEXIST) || (mkdir(path, 0755) && errno != EEXIST))
-		return fail("%s: %s%s", path, strerror(errno), errno == EPERM || errno == ENOENT ?
-			    "; is bpffs mounted? mount -t bpf bpf /sys/fs/bpf" : "");
+		return fail("%s: %s", path, strerror(errno));
 	(void)snprintf(path, 64, PIN_ROOT "/%d/top", (int)pid); /* fits */
 	return 0;
 }

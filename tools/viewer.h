@@ -9,6 +9,7 @@
 
 int export_main(int argc, char **argv);
 int top_main(int argc, char **argv);
+int trace_main(int argc, char **argv);
 
 /* Processes that were asked for; nr 0: all. */
 struct viewer_pids {
