@@ -7,6 +7,7 @@
  */
 #include "viewer.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -38,6 +39,7 @@
 #define SAMPLE_HZ 1000u
 #define PIN_BPFFS "/sys/fs/bpf"
 #define PIN_ROOT PIN_BPFFS "/mrt"
+#define PIN_PREFIX "top-"
 #define DRAIN_MS 50             /* between two looks at the records, so that the kernel need not wake us for each */
 
 struct trace_run {
@@ -350,16 +352,33 @@ static int run(struct trace_run *r)
 
 /* ---- the pin ---- */
 
-static int make_folder(pid_t pid, char path[64])
+/* What dead processes have left: their iterators print nothing any more. */
+static void remove_stale_pins(void)
+{
+	DIR *dir = opendir(PIN_ROOT);
+	struct dirent *e;
+	int pid, end;
+
+	while (dir && (e = readdir(dir))) {
+		end = 0;
+		if (sscanf(e->d_name, PIN_PREFIX "%d%n", &pid, &end) == 1 && !e->d_name[end] && kill(pid, 0) && errno == ESRCH)
+			(void)unlinkat(dirfd(dir), e->d_name, 0); /* another's: it stays */
+	}
+	if (dir)
+		(void)closedir(dir); /* only read */
+}
+
+static int make_place(pid_t pid, char path[64])
 {
 	struct statfs fs;
 
 	if (statfs(PIN_BPFFS, &fs) || fs.f_type != BPF_FS_MAGIC)
 		return fail("bpffs is not mounted: mount -t bpf bpf " PIN_BPFFS);
-	(void)snprintf(path, 64, PIN_ROOT "/%d", (int)pid); /* fits */
-	if ((mkdir(PIN_ROOT, 0755) && errno != EEXIST) || (mkdir(path, 0755) && errno != EEXIST))
-		return fail("%s: %s", path, strerror(errno));
-	(void)snprintf(path, 64, PIN_ROOT "/%d/top", (int)pid); /* fits */
+	if (mkdir(PIN_ROOT, 0755) && errno != EEXIST)
+		return fail("%s: %s", PIN_ROOT, strerror(errno));
+	remove_stale_pins();
+	(void)snprintf(path, 64, PIN_ROOT "/" PIN_PREFIX "%d", (int)pid); /* fits */
+	(void)unlink(path); /* of an earlier call; if it stays, pinning says so */
 	return 0;
 }
 
@@ -379,9 +398,8 @@ static int pin(pid_t pid)
 		err = fail("process %d has no BPF maps that can be opened (%s); this takes CAP_SYS_ADMIN", (int)pid,
 			   r.set.items[0]->backend);
 	else
-		err = make_folder(pid, path);
+		err = make_place(pid, path);
 	if (!err) {
-		(void)unlink(path); /* of an earlier call; if not, pinning fails and says so */
 		err = tracer_pin_workers(pid, a->fds[ATTACH_WORKERS], a->workers_nr, path, why);
 		if (err)
 			(void)fail("%s", why);

@@ -53,7 +53,7 @@ static void print_help(FILE *out)
 	      "      --events=N      events that the file may have at most (1000000)\n"
 	      "  -j, --json          one JSON document on standard output\n"
 	      "      --attach=HOW    auto, multi (Linux 6.6), usdt (one by one)\n"
-	      "      --pin           pin a file that shows the workers with cat: /sys/fs/bpf/mrt/PID/top\n\n"
+	      "      --pin           pin a file that shows the workers with cat: /sys/fs/bpf/mrt/top-PID\n\n"
 	      "It takes CAP_BPF and CAP_PERFMON, and the right to trace the process.\n", out);
 }
 

@@ -1024,7 +1024,7 @@ START_TEST(cat_shows_the_workers)
 	ck_assert_int_eq(mount("bpf", "/sys/fs/bpf", "bpf", 0, "mode=0755"), 0);
 	t = start_trace(SUBJECT_CAPS_ALL, args);
 	ck_assert_msg(wait_trace(&t) == 0, "%s", slurp(t.err));
-	snprintf(pin_path, sizeof(pin_path), "/sys/fs/bpf/mrt/%d/top", (int)s.pid);
+	snprintf(pin_path, sizeof(pin_path), "/sys/fs/bpf/mrt/top-%d", (int)s.pid);
 	ck_assert(has(t.out, pin_path));
 	text = slurp(pin_path);
 	snprintf(line, sizeof(line), "\n%d 0 ", (int)s.pid);
@@ -1036,6 +1036,14 @@ START_TEST(cat_shows_the_workers)
 	ck_assert_int_eq(WEXITSTATUS(itest_child(cat_as_nobody, NULL, ITEST_LIMIT_S).status), 1 + WORKERS);
 	subject_end(&s);
 	ITEST_WAIT(!has(pin_path, "PARK"), 10000);      /* the process is gone */
+	/* whoever comes next removes it */
+	s = start_subject(SUBJECT_CAPS_ALL);
+	t = start_trace(SUBJECT_CAPS_ALL, (const char *const[]){ "--pin", pid_text(&s), NULL });
+	ck_assert_msg(wait_trace(&t) == 0, "%s", slurp(t.err));
+	ck_assert(access(pin_path, F_OK) && errno == ENOENT);
+	snprintf(pin_path, sizeof(pin_path), "/sys/fs/bpf/mrt/top-%d", (int)s.pid);
+	ck_assert(has(pin_path, "PARK"));
+	subject_end(&s);
 	ck_assert_int_eq(unlink(pin_path), 0);
 }
 END_TEST
