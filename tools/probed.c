@@ -17,7 +17,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "notes.h"
+#include "bpf/notes.h"
 
 #define PROVIDER "martlet"
 

@@ -21,7 +21,7 @@
 #include <unistd.h>
 
 #include "itest.h"
-#include "notes.h"
+#include "bpf/notes.h"
 #include "probe/usdt.h"
 
 #define ARGS_MAX 6

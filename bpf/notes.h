@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* USDT notes of an ELF file: where a tracer finds the probes. */
-#ifndef TOOLS_NOTES_H
-#define TOOLS_NOTES_H
+#ifndef BPF_NOTES_H
+#define BPF_NOTES_H
 
 #include <stdbool.h>
 #include <stdint.h>
