@@ -21,6 +21,7 @@ static const struct {
 	{ "compare", compare_main, "ratios of neighbouring results, with what they are worth" },
 	{ "export", export_main, "statistics of running processes, for Prometheus" },
 	{ "probe", probe_main, "say what this machine gives: kernel, rings, limits" },
+	{ "top", top_main, "watch the workers of running processes" },
 	{ "trace", trace_main, "see how long polls, waits and ops of a process take" },
 	{ "version", version_main, "print the version" },
 	{ "help", help_main, "print this" },

@@ -51,12 +51,17 @@ static void forbid(unsigned nr)
 void subject_become_nobody(uint64_t caps)
 {
 	struct __user_cap_header_struct h = { .version = _LINUX_CAPABILITY_VERSION_3 };
-	struct __user_cap_data_struct d[2] = { { (uint32_t)caps, (uint32_t)caps, 0 },
-					       { (uint32_t)(caps >> 32), (uint32_t)(caps >> 32), 0 } };
+	struct __user_cap_data_struct d[2] = { { (uint32_t)caps, (uint32_t)caps, (uint32_t)caps },
+					       { (uint32_t)(caps >> 32), (uint32_t)(caps >> 32), (uint32_t)(caps >> 32) } };
+	unsigned cap;
 
 	if (prctl(PR_SET_KEEPCAPS, 1, 0, 0, 0) || setgroups(0, NULL) || setresgid(SUBJECT_NOBODY, SUBJECT_NOBODY, SUBJECT_NOBODY) ||
 	    setresuid(SUBJECT_NOBODY, SUBJECT_NOBODY, SUBJECT_NOBODY) || syscall(SYS_capset, &h, d) || prctl(PR_SET_DUMPABLE, 1, 0, 0, 0))
 		_exit(8);
+	for (cap = 0; cap < 64; cap++) {
+		if (caps >> cap & 1 && prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_RAISE, cap, 0, 0))
+			_exit(8);
+	}
 }
 
 static void subject_main(const struct subject_opts *so, int from, int to)

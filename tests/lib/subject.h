@@ -45,7 +45,7 @@ extern atomic_uint_fast64_t subject_note;
 /* May this process make maps? Found by trying. */
 bool subject_has_bpf(void);
 
-/* Become nobody, with these capabilities alone. */
+/* Become nobody, with these capabilities alone, also after exec. */
 void subject_become_nobody(uint64_t caps);
 
 /* Start one, and wait until it has done its work; fails the test if it does not. It ends with the test at the latest. */
