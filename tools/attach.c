@@ -252,7 +252,8 @@ static void label_items(struct attach_set *set)
 	char label[sizeof(set->items[0]->label)];
 	unsigned i, n;
 
-	qsort(set->items, set->nr, sizeof(struct attach *), compare_items);
+	if (set->nr)
+		qsort(set->items, set->nr, sizeof(struct attach *), compare_items);
 	for (i = 0; i < set->nr; i++) {
 		struct attach *a = set->items[i];
 

@@ -284,14 +284,21 @@ void top_headline(const struct top_runtime *r, char *line, size_t line_bytes)
 void top_tasks_line(const struct top_runtime *r, char *line, size_t line_bytes)
 {
 	const struct mrt_global_stats *g = &r->global;
-	char polls[16], iops[16], p50[16], p99[16], p999[16];
 
 	(void)snprintf(line, line_bytes,
-		       "tasks %" PRId64 ", inject %" PRIu64 ", timers %" PRIu64 "; blocking pool %" PRIu64 " threads, %" PRIu64
-		       " idle, %" PRIu64 " calls wait; %s polls/s, %s ops/s, p50 %s p99 %s p99.9 %s",
-		       r->tasks_alive, g->inject_depth, r->sum.timers, g->blocking_threads, g->blocking_idle, g->blocking_queued,
-		       report_si(polls, r->sum.polls), report_si(iops, r->iops),
-		       top_ns(p50, (double)buckets_percentile(&r->lat, 50)), top_ns(p99, (double)buckets_percentile(&r->lat, 99)),
+		       "tasks %" PRId64 ", inject %" PRIu64 ", timers %" PRIu64 "; blocking pool: %" PRIu64 " threads, %" PRIu64
+		       " idle, %" PRIu64 " calls wait",
+		       r->tasks_alive, g->inject_depth, r->sum.timers, g->blocking_threads, g->blocking_idle,
+		       g->blocking_queued); /* cut to fit */
+}
+
+void top_rates_line(const struct top_runtime *r, char *line, size_t line_bytes)
+{
+	char polls[16], iops[16], p50[16], p99[16], p999[16];
+
+	(void)snprintf(line, line_bytes, "%s polls/s; %s ops/s, p50 %s, p99 %s, p99.9 %s", report_si(polls, r->sum.polls),
+		       report_si(iops, r->iops), top_ns(p50, (double)buckets_percentile(&r->lat, 50)),
+		       top_ns(p99, (double)buckets_percentile(&r->lat, 99)),
 		       top_ns(p999, (double)buckets_percentile(&r->lat, 99.9))); /* cut to fit */
 }
 
@@ -361,6 +368,8 @@ static void print_runtime(FILE *out, const struct top_runtime *r, bool looks)
 	top_headline(r, line, sizeof(line));
 	fprintf(out, "%s\n", line);
 	top_tasks_line(r, line, sizeof(line));
+	fprintf(out, "%s\n", line);
+	top_rates_line(r, line, sizeof(line));
 	fprintf(out, "%s\n", line);
 	top_timing_line(r, looks, line, sizeof(line));
 	fprintf(out, "%s\n\n", line);

@@ -46,6 +46,7 @@ const char *top_ns(char buf[16], double ns);
 
 /* The lines above a runtime's tables. */
 void top_headline(const struct top_runtime *r, char *line, size_t line_bytes);
+void top_rates_line(const struct top_runtime *r, char *line, size_t line_bytes);
 void top_tasks_line(const struct top_runtime *r, char *line, size_t line_bytes);
 void top_timing_line(const struct top_runtime *r, bool looks, char *line, size_t line_bytes);
 

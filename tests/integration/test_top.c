@@ -120,6 +120,14 @@ static void hang(struct mrt_runtime *rt)
 
 /* ---- JSON ---- */
 
+static struct json_object *doc;
+
+static void drop_doc(void)
+{
+	json_object_put(doc);
+	doc = NULL;
+}
+
 static struct json_object *get(struct json_object *o, const char *key)
 {
 	struct json_object *c = NULL;
@@ -138,11 +146,13 @@ static const char *string(struct json_object *o, const char *key)
 	return json_object_get_string(get(o, key));
 }
 
-/* The only runtime of `out`. */
+/* The only runtime of `out`; until the next one is parsed. */
 static struct json_object *parse_runtime(void)
 {
-	struct json_object *doc = json_tokener_parse(out), *array;
+	struct json_object *array;
 
+	json_object_put(doc);
+	doc = json_tokener_parse(out);
 	ck_assert_msg(doc != NULL, "no JSON: %s", out);
 	array = get(doc, "runtimes");
 	ck_assert_uint_eq(json_object_array_length(array), 1);
@@ -343,6 +353,7 @@ int main(void)
 	has_bpf = subject_has_bpf();
 	tc = tcase_create("top");
 	tcase_set_timeout(tc, 2 * ITEST_LIMIT_S);
+	tcase_add_checked_fixture(tc, NULL, drop_doc);
 	tcase_add_loop_test(tc, one_look_shows_workers_and_ops, 0, (int)(sizeof(view_cases) / sizeof(view_cases[0])));
 	tcase_add_test(tc, another_users_process_is_refused_in_a_sentence);
 	tcase_add_loop_test(tc, a_process_that_hangs_in_polls_shows_the_function_and_since_when, 0, 4);

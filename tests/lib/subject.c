@@ -10,10 +10,12 @@
 #include <linux/capability.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
+#include <sched.h>
 #include <signal.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -73,6 +75,9 @@ static void subject_main(const struct subject_opts *so, int from, int to)
 
 	alarm(ITEST_LIMIT_S);
 	opts.flags |= so->flags;
+	if (so->own_proc && (unshare(CLONE_NEWNS) || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) ||
+			     mount("proc", "/proc", "proc", 0, NULL)))
+		_exit(6);
 	if (so->caps != SUBJECT_CAPS_ALL)
 		subject_become_nobody(so->caps);
 	if (so->forbidden[0])

@@ -26,6 +26,7 @@ struct subject_opts {
 	uint32_t flags;                         /* of the runtime */
 	uint64_t caps;                          /* become nobody with these */
 	unsigned forbidden[2];                  /* system calls that fail with EPERM; 0: none */
+	bool own_proc;                          /* mount the /proc of its PID namespace, in a mount namespace of its own */
 	void (*work)(struct mrt_runtime *rt);   /* before it is looked at, and when it is told to */
 	void (*other)(struct mrt_runtime *rt);  /* when it is told to */
 };
