@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/bpf.h>
+#include <linux/capability.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
@@ -164,6 +165,8 @@ static const struct {
 	{ "root at a memfd", SUBJECT_CAPS_ALL, SUBJECT_CAPS_ALL, MRT_RUNTIME_STATS_MEMFD, "memfd", NULL, false, true },
 	{ "root at another's memfd", 0, SUBJECT_CAPS_ALL, 0, "memfd", NULL, false, true },
 	{ "CAP_BPF at CAP_BPF's maps", CAP(CAP_BPF), CAP(CAP_BPF), 0, "its descriptors", NULL, true, true },
+	{ "who may trace, at root's maps", SUBJECT_CAPS_ALL, CAP(CAP_SYS_PTRACE) | CAP(CAP_DAC_READ_SEARCH), 0,
+	  "its descriptors", NULL, true, true },
 	{ "CAP_BPF at the same user's memfd", 0, CAP(CAP_BPF), 0, "memfd", NULL, false, true },
 	{ "nobody at its own memfd", 0, 0, 0, "memfd", NULL, false, true },
 	{ "nobody at root's maps", SUBJECT_CAPS_ALL, 0, 0, NULL, "may not look into process", true, false },
