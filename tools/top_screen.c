@@ -5,6 +5,7 @@
  *	list      all runtimes                      enter opens one
  *	runtime   its workers, ops and warnings     enter opens a worker, esc goes back
  *	worker    one of them, with its histogram
+ *	tasks     by function, while the probes are listened to
  *	help      keys and columns, over any of them
  *
  * Everything is drawn anew after each look and each key; what does not fit is left out, from the bottom, and tables scroll.
@@ -33,7 +34,7 @@
 #define BAR_WIDTH 40
 #define ROWS_MAX 4096u
 
-enum view { VIEW_LIST, VIEW_RUNTIME, VIEW_WORKER };
+enum view { VIEW_LIST, VIEW_RUNTIME, VIEW_WORKER, VIEW_TASKS };
 enum colour { COLOUR_NONE, COLOUR_GOOD, COLOUR_BUSY, COLOUR_BAD, COLOUR_DIM };
 
 /* Where somebody is in a table. */
@@ -49,9 +50,11 @@ struct screen {
 	struct top *t;
 	enum view view;
 	bool helps, paused, ends, has_colours, is_utf8;
-	struct cursor list, workers, help;
+	struct cursor list, workers, functions, help;
 	struct top_runtime *open;       /* VIEW_RUNTIME, VIEW_WORKER */
 	unsigned worker;                /* VIEW_WORKER: its index */
+	struct top_tasks tasks;         /* VIEW_TASKS */
+	char why[TOP_TASKS_WHY_BYTES];  /* it could not be had; "" */
 	uint64_t looked_ns;
 	const char *error;
 	const void *rows[ROWS_MAX];     /* as drawn last: of the table with the cursor */
@@ -96,6 +99,19 @@ static void put_bar(int y, const char *text)
 }
 
 /* ---- tables ---- */
+
+/* The table with the cursor, and that; NULL: the view has none. */
+static const struct top_table *table_of(const struct screen *s)
+{
+	return s->view == VIEW_LIST ? &top_runtimes : s->view == VIEW_RUNTIME ? &top_workers :
+	       s->view == VIEW_TASKS ? &top_functions : NULL;
+}
+
+static struct cursor *cursor_of(struct screen *s)
+{
+	return s->view == VIEW_LIST ? &s->list : s->view == VIEW_RUNTIME ? &s->workers :
+	       s->view == VIEW_TASKS ? &s->functions : NULL;
+}
 
 static const struct top_column *sort_column;
 static bool sort_reverse;
@@ -353,7 +369,7 @@ static void draw_runtime(struct screen *s)
 		draw_row(y, &top_ops, NULL, NULL, A_REVERSE);
 	for (i = 0; i + 2 < (unsigned)(ops ? ops : 2) && i < r->ops_nr; i++)
 		draw_row(y + 1 + (int)i, &top_ops, NULL, &r->ops[i], A_NORMAL);
-	put_bar(LINES - 1, " q quit  h help  space pause  esc back  enter worker  </> sort by  I invert  left/right columns");
+	put_bar(LINES - 1, " q quit  h help  space pause  esc back  enter worker  t tasks  </> sort by  I invert  left/right columns");
 }
 
 /* A bar for each power of two. */
@@ -417,16 +433,35 @@ static void draw_worker(struct screen *s)
 	put_bar(LINES - 1, " q quit  h help  space pause  esc back  up/down another worker");
 }
 
+static void draw_tasks(struct screen *s)
+{
+	char line[256];
+	unsigned i;
+
+	(void)snprintf(line, sizeof(line), "%s (%d): tasks by function, while the probes are listened to; %llu events lost",
+		       s->open->process, s->open->pid, (unsigned long long)s->tasks.lost); /* fits */
+	put(1, 0, line, A_BOLD);
+	put(2, 0, "Each hit of a probe costs the process about half a microsecond; esc ends that.", A_NORMAL);
+	s->rows_nr = 0;
+	for (i = 0; i < s->tasks.nr && i < ROWS_MAX; i++)
+		s->rows[s->rows_nr++] = &s->tasks.functions[i];
+	draw_table(s, 4, LINES - 5, &top_functions, &s->functions);
+	if (s->rows_nr == 0)
+		put(6, 2, "no task was polled since", A_BOLD);
+	put_bar(LINES - 1, " q quit  h help  space pause  esc back  </> sort by  I invert");
+}
+
 static void draw_help(struct screen *s)
 {
 	static const char *const keys[] = {
 		"q, F10        end", "h, ?, F1      this help", "space         pause: nothing is looked at until the next space",
 		"up, down, PgUp, PgDn, Home, End       move", "left, right   move the columns", "enter         open what is selected",
 		"esc           go back", "<, >          sort by another column (F6: the next)", "I, R          invert the order",
+		"t             tasks by function, with the BPF programs of martlet trace",
 		"+, -          look more, less often", "", "All polls and ops of a runtime are timed while it is looked into; that ends",
 		"three seconds after the last look, however martlet top ends.", "",
 	};
-	const struct top_table *t = s->view == VIEW_LIST ? &top_runtimes : &top_workers;
+	const struct top_table *t = s->view == VIEW_WORKER ? &top_workers : table_of(s);
 	unsigned i, at = 0;
 	char line[256];
 
@@ -437,7 +472,7 @@ static void draw_help(struct screen *s)
 	for (i = 0; i < t->nr + top_ops.nr; i++) {
 		const struct top_column *c = i < t->nr ? &t->columns[i] : &top_ops.columns[i - t->nr];
 
-		if (!c->title || (i >= t->nr && t == &top_runtimes))
+		if (!c->title || (i >= t->nr && t != &top_workers))
 			continue;
 		(void)snprintf(line, sizeof(line), "%-9s %s", c->title, c->help); /* fits */
 		if (at >= s->help.first)
@@ -459,8 +494,14 @@ static void draw(struct screen *s)
 		draw_list(s);
 	else if (s->view == VIEW_RUNTIME)
 		draw_runtime(s);
+	else if (s->view == VIEW_TASKS)
+		draw_tasks(s);
 	else
 		draw_worker(s);
+	if (s->why[0]) {
+		put(LINES - 2, 0, "tasks cannot be shown: ", colour(s, COLOUR_BAD));
+		put(LINES - 2, 23, s->why, colour(s, COLOUR_BAD));
+	}
 	(void)refresh();
 }
 
@@ -476,9 +517,10 @@ static void open_runtime(struct screen *s, struct top_runtime *r)
 
 static void open_selected(struct screen *s)
 {
-	unsigned at = s->view == VIEW_LIST ? s->list.selected : s->workers.selected, i;
+	const struct cursor *c = cursor_of(s);
+	unsigned at = c ? c->selected : 0, i;
 
-	if (s->view == VIEW_WORKER || at >= s->rows_nr)
+	if (!c || s->view == VIEW_TASKS || at >= s->rows_nr)
 		return;
 	if (s->view == VIEW_LIST) {
 		for (i = 0; i < s->t->model.nr; i++) {
@@ -492,9 +534,23 @@ static void open_selected(struct screen *s)
 		s->view = VIEW_WORKER;
 }
 
+/* Why not is shown until the next key. */
+static void open_tasks(struct screen *s)
+{
+	if (s->view != VIEW_RUNTIME || !s->open->a)
+		return;
+	if (top_tasks_open(&s->tasks, s->open->pid, s->why))
+		return;
+	s->functions = (struct cursor){ .sort = 1, .reverse = true };
+	s->view = VIEW_TASKS;
+}
+
 static void go_back(struct screen *s)
 {
-	if (s->view == VIEW_WORKER) {
+	if (s->view == VIEW_TASKS) {
+		top_tasks_close(&s->tasks);
+		s->view = VIEW_RUNTIME;
+	} else if (s->view == VIEW_WORKER) {
 		s->view = VIEW_RUNTIME;
 	} else if (s->view == VIEW_RUNTIME) {
 		s->view = VIEW_LIST;
@@ -505,8 +561,8 @@ static void go_back(struct screen *s)
 
 static void move_by(struct screen *s, int by)
 {
-	unsigned *at = s->helps ? &s->help.first : s->view == VIEW_LIST ? &s->list.selected :
-		       s->view == VIEW_RUNTIME ? &s->workers.selected : &s->worker;
+	struct cursor *c = cursor_of(s);
+	unsigned *at = s->helps ? &s->help.first : c ? &c->selected : &s->worker;
 	unsigned end = s->helps ? 200 : s->view == VIEW_WORKER ? s->open->workers_nr : s->rows_nr;
 	long to = (long)*at + by;
 
@@ -517,10 +573,10 @@ static void move_by(struct screen *s, int by)
 
 static void change_columns(struct screen *s, int key)
 {
-	const struct top_table *t = s->view == VIEW_LIST ? &top_runtimes : &top_workers;
-	struct cursor *c = s->view == VIEW_LIST ? &s->list : &s->workers;
+	const struct top_table *t = table_of(s);
+	struct cursor *c = cursor_of(s);
 
-	if (s->view == VIEW_WORKER)
+	if (!t || !c)
 		return;
 	switch (key) {
 	case KEY_LEFT:
@@ -587,7 +643,10 @@ static void handle_key(struct screen *s, int key)
 		s->ends = true;
 		return;
 	}
-	if (key == ERR || key == KEY_RESIZE || handle_move(s, key))
+	if (key == ERR || key == KEY_RESIZE)
+		return;
+	s->why[0] = '\0';
+	if (handle_move(s, key))
 		return;
 	if (s->helps) {
 		s->helps = false;
@@ -618,7 +677,11 @@ static void handle_key(struct screen *s, int key)
 		break;
 	case 'I':
 	case 'R':
-		(s->view == VIEW_LIST ? &s->list : &s->workers)->reverse ^= true;
+		if (cursor_of(s))
+			cursor_of(s)->reverse ^= true;
+		break;
+	case 't':
+		open_tasks(s);
 		break;
 	case KEY_LEFT:
 	case KEY_RIGHT:
@@ -639,7 +702,7 @@ static void handle_key(struct screen *s, int key)
 static void look(struct screen *s)
 {
 	s->looked_ns = clock_ns();
-	s->error = top_look(s->t, s->open) ? "  out of memory" : NULL;
+	s->error = top_look(s->t, s->open) || (s->view == VIEW_TASKS && top_tasks_look(&s->tasks)) ? "  out of memory" : NULL;
 	if (s->view == VIEW_LIST)
 		top_forget(&s->t->model);
 }
@@ -711,6 +774,7 @@ int top_screen(struct top *t)
 		open_runtime(&s, t->model.items[0]);
 	run(&s);
 	(void)endwin();
+	top_tasks_close(&s.tasks);
 	delscreen(terminal);
 	return EXIT_SUCCESS;
 }

@@ -12,6 +12,7 @@
 #include "opcode.h"
 #include "report.h"
 #include "sys.h"
+#include "trace_result.h"
 
 const char *top_ns(char buf[16], double ns)
 {
@@ -265,10 +266,39 @@ static const struct top_column runtime_columns[] = {
 	{ "WARN", "warnings_nr", 4, TOP_NUMBER, r_warnings, NULL, "warnings" },
 };
 
+#define FUNCTION(name, expr) VALUE(f_##name, struct top_function, expr)
+FUNCTION(spawns, t->spawns)
+FUNCTION(ends, t->ends)
+FUNCTION(polls, t->polls)
+FUNCTION(busy, t->busy)
+FUNCTION(p50, trace_hist_quantile(&t->poll, 0.5))
+FUNCTION(p99, trace_hist_quantile(&t->poll, 0.99))
+FUNCTION(sched50, trace_hist_quantile(&t->sched, 0.5))
+FUNCTION(sched99, trace_hist_quantile(&t->sched, 0.99))
+FUNCTION(unwoken, t->unwoken)
+FUNCTION(fn, t->fn)
+TEXT(f_warning, struct top_function, "%s", t->warning)
+TEXT(f_name, struct top_function, "%s", t->name)
+
+static const struct top_column function_columns[] = {
+	{ "WARN", "warning", 10, TOP_TEXT, f_fn, f_warning, "long polls: one took 10 ms or more; self-wakes: more than half of its polls" },
+	{ "BUSY%", "busy_percent", 6, TOP_PERCENT, f_busy, NULL, "of one worker's time, in its polls" },
+	{ "POLL/s", "polls_per_s", 7, TOP_SHORT, f_polls, NULL, "polls" },
+	{ "P50", "poll_p50_ns", 7, TOP_NS, f_p50, NULL, "half of its polls took no longer (to a power of two)" },
+	{ "P99", "poll_p99_ns", 7, TOP_NS, f_p99, NULL, "99 % took no longer" },
+	{ "WAIT50", "wait_p50_ns", 7, TOP_NS, f_sched50, NULL, "from a wake to the poll: half took no longer" },
+	{ "WAIT99", "wait_p99_ns", 7, TOP_NS, f_sched99, NULL, "99 % took no longer" },
+	{ "SELF/s", "self_wakes_per_s", 7, TOP_SHORT, f_unwoken, NULL, "polls without a wake before them: after a yield" },
+	{ "SPAWNED", "spawned", 8, TOP_SHORT, f_spawns, NULL, "tasks spawned since it listens" },
+	{ "ENDED", "ended", 8, TOP_SHORT, f_ends, NULL, "tasks that ended since" },
+	{ "FUNCTION", "function", 16, TOP_TEXT, f_fn, f_name, "the tasks' function" },
+};
+
 #define TABLE(columns) { columns, sizeof(columns) / sizeof((columns)[0]) }
 const struct top_table top_runtimes = TABLE(runtime_columns);
 const struct top_table top_workers = TABLE(worker_columns);
 const struct top_table top_ops = TABLE(op_columns);
+const struct top_table top_functions = TABLE(function_columns);
 
 /* ---- lines ---- */
 

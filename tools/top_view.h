@@ -7,6 +7,7 @@
 #include <stdio.h>
 
 #include "top_model.h"
+#include "top_tasks.h"
 
 #define TOP_CELL_BYTES 160u
 
@@ -37,6 +38,7 @@ struct top_table {
 extern const struct top_table top_runtimes;     /* rows: struct top_runtime */
 extern const struct top_table top_workers;      /* struct top_worker */
 extern const struct top_table top_ops;          /* struct top_op */
+extern const struct top_table top_functions;    /* struct top_function */
 
 /* A cell, not padded. */
 void top_cell(const struct top_column *c, const void *row, char cell[TOP_CELL_BYTES]);

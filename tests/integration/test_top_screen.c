@@ -346,6 +346,64 @@ START_TEST(timing_goes_back_to_what_was_set_however_it_ends)
 }
 END_TEST
 
+START_TEST(tasks_are_shown_by_function_while_it_listens)
+{
+	struct subject s = start_subject(do_nops);
+	bool refused;
+
+	start("LC_ALL=C.UTF-8", 120, 30, text_of("%d", (int)s.pid));
+	SHOWS("  W STATE ");
+	tmux("send-keys t");
+	while (!shows("tasks by function") && !shows("tasks cannot be shown: "))
+		itest_pause();
+	refused = shows("tasks cannot be shown: ");
+	if (refused) {
+		printf("skipped: no BPF programs here: %s\n", screen);
+	} else {
+		SHOWS("no task was polled since");
+		subject_do(&s, SUBJECT_WORK);
+		SHOWS(" 1        1 nops_poll"); /* spawned, ended */
+		subject_do(&s, SUBJECT_WORK);
+		SHOWS(" 2        2 nops_poll");
+		SHOWS("; 0 events lost");
+		tmux("send-keys h");
+		SHOWS("WAIT99    ");
+		tmux("send-keys x Escape");
+		SHOWS("  W STATE ");
+		tmux("send-keys t");
+		SHOWS("no task was polled since"); /* anew */
+	}
+	tmux("send-keys q");
+	SHOWS("status 0");
+	subject_end(&s);
+}
+END_TEST
+
+START_TEST(a_user_without_capabilities_sees_its_own)
+{
+	struct subject_opts so = { .kind = ITEST_TWO, .caps = 0, .work = do_nops, .other = hang };
+	struct subject s;
+
+	if (geteuid() != 0 || system("setpriv --version >/dev/null 2>&1")) {
+		printf("skipped: this needs root and setpriv\n");
+		return;
+	}
+	s = subject_start(&so);
+	start("LC_ALL=C.UTF-8 setpriv --reuid=65534 --regid=65534 --clear-groups --inh-caps=-all", 120, 30,
+	      text_of("%d", (int)s.pid));
+	SHOWS("statistics in memfd");
+	SHOWS("timed: all while this looks");
+	SHOWS("  W STATE ");
+	tmux("send-keys t");
+	SHOWS("tasks cannot be shown: ");
+	tmux("send-keys Down");
+	SHOWS_NOT("tasks cannot be shown: ");
+	subject_do(&s, SUBJECT_OTHER);
+	SHOWS(": stuck: in one poll of sleeps_in_a_poll_poll for ");
+	subject_kill(&s);
+}
+END_TEST
+
 START_TEST(a_terminal_that_is_not_known_is_said)
 {
 	struct subject s = start_subject(do_nops);
@@ -385,6 +443,8 @@ int main(void)
 	tcase_add_test(tc, a_worker_that_gets_stuck_is_shown);
 	tcase_add_test(tc, a_process_may_end_while_it_is_looked_at);
 	tcase_add_loop_test(tc, timing_goes_back_to_what_was_set_however_it_ends, 0, 3);
+	tcase_add_test(tc, tasks_are_shown_by_function_while_it_listens);
+	tcase_add_test(tc, a_user_without_capabilities_sees_its_own);
 	tcase_add_test(tc, a_terminal_that_is_not_known_is_said);
 	suite_add_tcase(suite, tc);
 	return itest_main(suite);
