@@ -306,14 +306,18 @@ START_TEST(all_is_timed_while_somebody_looks_and_not_after)
 				   .work = known_polls };
 	struct subject s = subject_start(&so);
 	struct attach_set set = scan(s.pid), other = scan(s.pid);
-	uint64_t until = mrt_now() + MRT_MS(100);
+	uint64_t until = mrt_now() + MRT_MS(100), before;
 
 	ck_assert_uint_eq(set.nr, 1);
 	ck_assert_uint_lt(timed_in_a_round(set.items[0], &s), POLLS / 2);
 	ck_assert_int_eq(attach_watch(set.items[0], mrt_now() + MRT_SEC(3600)), 0);
 	ck_assert_uint_eq(timed_in_a_round(set.items[0], &s), POLLS);
 	/* another viewer, that wants less, takes nothing away */
+	before = set.items[0]->ctl.watched_until_ns;
+	ck_assert_uint_gt(before, until);
 	ck_assert_int_eq(attach_watch(other.items[0], until), 0);
+	ck_assert_int_eq(attach_read(other.items[0]), 0);
+	ck_assert_uint_eq(other.items[0]->ctl.watched_until_ns, before);
 	ck_assert_uint_eq(timed_in_a_round(set.items[0], &s), POLLS);
 	attach_set_close(&set);
 	attach_set_close(&other);

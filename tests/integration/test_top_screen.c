@@ -6,6 +6,7 @@
  *
  * What the numbers are is in tests/unit/test_top_model.c and test_top.c.
  */
+#include <dirent.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -92,6 +93,27 @@ static int pid_of_it(void)
 	ck_assert_int_eq(fscanf(f, "%d", &pid), 1);
 	fclose(f);
 	return pid;
+}
+
+/* Its descriptors of maps, programs and links. */
+static unsigned bpf_fds_nr(int pid)
+{
+	char path[64], link[64];
+	unsigned nr = 0;
+	struct dirent *e;
+	DIR *d;
+
+	snprintf(path, sizeof(path), "/proc/%d/fd", pid);
+	d = opendir(path);
+	ck_assert_ptr_nonnull(d);
+	while ((e = readdir(d)) != NULL) {
+		ssize_t n = readlinkat(dirfd(d), e->d_name, link, sizeof(link) - 1);
+
+		link[n > 0 ? n : 0] = '\0';
+		nr += strstr(link, "bpf") != NULL;
+	}
+	closedir(d);
+	return nr;
 }
 
 static void setup(void)
@@ -198,26 +220,27 @@ START_TEST(views_follow_the_keys)
 }
 END_TEST
 
-/* The column under the cursor of a sort decides which worker comes first. */
+/* Is worker `first` above the other one on the screen? */
+static bool is_first(unsigned first)
+{
+	char *zero, *one;
+
+	tmux("capture-pane -p");
+	zero = strstr(screen, "\n  0 ");
+	one = strstr(screen, "\n  1 ");
+	return zero && one && (zero < one) == (first == 0);
+}
+
 START_TEST(tables_are_sorted_and_scrolled_sideways)
 {
 	struct subject s = start_subject(do_nops);
-	char *zero, *one;
 
 	start("LC_ALL=C.UTF-8", 120, 30, text_of("%d", (int)s.pid));
-	SHOWS("  W STATE ");
-	zero = strstr(screen, "\n  0 ");
-	one = strstr(screen, "\n  1 ");
-	ck_assert(zero && one && zero < one);
+	ITEST_WAIT(is_first(0), WAIT_MS);
 	tmux("send-keys I");
-	SHOWS("\n  1 PARK");
-	for (;;) {
-		zero = strstr(screen, "\n  0 ");
-		one = strstr(screen, "\n  1 ");
-		if (zero && one && one < zero)
-			break;
-		SHOWS("\n  1 PARK");
-	}
+	ITEST_WAIT(is_first(1), WAIT_MS);
+	tmux("send-keys '>'"); /* by state, which is the same: in the workers' order */
+	ITEST_WAIT(is_first(0), WAIT_MS);
 	ck_assert_ptr_null(strstr(screen, "FUNCTION"));
 	tmux("send-keys Right Right Right Right Right Right Right Right Right Right Right Right Right Right Right Right");
 	tmux("send-keys Right Right Right Right Right Right Right Right Right Right Right Right Right Right Right Right");
@@ -332,7 +355,7 @@ START_TEST(timing_goes_back_to_what_was_set_however_it_ends)
 		break;
 	default:
 		ck_assert_int_eq(kill(pid, SIGKILL), 0);
-		SHOWS("status 137");
+		ITEST_WAIT(kill(pid, 0) != 0, WAIT_MS); /* the shell has collected it */
 		break;
 	}
 	until = o.ctl->watched_until_ns;
@@ -349,10 +372,12 @@ END_TEST
 START_TEST(tasks_are_shown_by_function_while_it_listens)
 {
 	struct subject s = start_subject(do_nops);
+	unsigned held;
 	bool refused;
 
 	start("LC_ALL=C.UTF-8", 120, 30, text_of("%d", (int)s.pid));
 	SHOWS("  W STATE ");
+	held = bpf_fds_nr(pid_of_it());
 	tmux("send-keys t");
 	while (!shows("tasks by function") && !shows("tasks cannot be shown: "))
 		itest_pause();
@@ -368,8 +393,10 @@ START_TEST(tasks_are_shown_by_function_while_it_listens)
 		SHOWS("; 0 events lost");
 		tmux("send-keys h");
 		SHOWS("WAIT99    ");
+		ck_assert_uint_gt(bpf_fds_nr(pid_of_it()), held);
 		tmux("send-keys x Escape");
 		SHOWS("  W STATE ");
+		ck_assert_uint_eq(bpf_fds_nr(pid_of_it()), held); /* nobody listens any more */
 		tmux("send-keys t");
 		SHOWS("no task was polled since"); /* anew */
 	}
