@@ -133,6 +133,8 @@ enum mrt_timing {
 	X(info, u64, pid_ns, "PID namespace of pid: inode of /proc/self/ns/pid")                                       \
 	X(info, u64, start_ticks, "start time of the process, field 22 of /proc/PID/stat")                             \
 	X(info, u64, created_ns, "when the runtime was made, CLOCK_MONOTONIC")                                         \
+	X(info, u64, runtime, "address of the runtime in the process")                                                 \
+	X(info, u64, layout, "address of its struct mrt_layout (martlet/layout.h); 0: none")                           \
 	L(gauge, u64, inject_depth, "tasks in the inject queue")                                                       \
 	L(gauge, i64, tasks_alive, "tasks that have not ended; a worker adds its share at parks and every 61st tick")  \
 	X(gauge, i64, timers, "entries in all wheels; published as tasks_alive")                                       \

@@ -73,7 +73,7 @@ void mrt__meter_init(struct mrt__meter *m, const struct mrt__stats *stats, unsig
 	m->stats = &stats->workers[worker];
 	m->hists = &stats->hists[worker];
 	m->ctl = stats->ctl;
-	m->clock_ns = now;
+	mrt__meter_set_clock(m, now);
 	m->turns_left = 1;
 	m->random = random;
 	mrt__meter_update(m);
@@ -151,6 +151,6 @@ void mrt__meter_clock(struct mrt__meter *m, uint64_t now)
 	}
 	m->looks = 0;
 	m->queue_sum = m->inflight_sum = 0;
-	m->clock_ns = now;
+	mrt__meter_set_clock(m, now);
 	mrt__meter_look(m);
 }

@@ -37,6 +37,7 @@
 #include "rt/fork.h"
 #include "sched/arena.h"
 #include "sched/files.h"
+#include "sched/layout.h"
 #include "sched/sched.h"
 #include "sched/worker.h"
 
@@ -630,6 +631,13 @@ static int build(struct mrt_runtime *rt, const struct mrt_runtime_opts *o, const
 	return err;
 }
 
+/* All is built: who looks from outside may follow pointers from here on. */
+static void publish(struct mrt_runtime *rt)
+{
+	mrt__stat_set(&rt->sched.stats_mem.global->runtime, (uintptr_t)&rt->sched);
+	mrt__stat_set(&rt->sched.stats_mem.global->layout, (uintptr_t)&mrt__layout);
+}
+
 int mrt_runtime_create(const struct mrt_runtime_opts *opts, struct mrt_runtime **ret_rt)
 {
 	int cpus[CPU_SETSIZE], cpus_nr, err;
@@ -664,6 +672,7 @@ int mrt_runtime_create(const struct mrt_runtime_opts *opts, struct mrt_runtime *
 			free_runtime(rt);
 		return err;
 	}
+	publish(rt);
 	mrt__sched_log_add(&rt->sched);
 	*ret_rt = rt;
 	return 0;
