@@ -19,6 +19,7 @@ static const struct {
 } commands[] = {
 	{ "bench", bench_main, "measure a file or block device" },
 	{ "compare", compare_main, "ratios of neighbouring results, with what they are worth" },
+	{ "dump", dump_main, "say what a process is doing: workers, ops in flight, tasks waiting" },
 	{ "export", export_main, "statistics of running processes, for Prometheus" },
 	{ "probe", probe_main, "say what this machine gives: kernel, rings, limits" },
 	{ "top", top_main, "watch the workers of running processes" },

@@ -14,13 +14,14 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 #ifdef TOOLS_LIBELF
 #include <gelf.h>
 #include <libelf.h>
 #endif
+
+#include "clock.h"
 
 #define MAPPINGS_MAX 65536u     /* vm.max_map_count is 65,530 unless raised */
 #define FUNCTIONS_MAX (4u << 20)
@@ -374,14 +375,6 @@ static bool parse_mapping(struct symbols *s, char *line, struct mapping *m)
 	return m->module != NULL;
 }
 
-static uint64_t now_ns(void)
-{
-	struct timespec t;
-
-	(void)clock_gettime(CLOCK_MONOTONIC, &t); /* cannot fail */
-	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
-
 /* On failure, what was there stays. */
 static int read_mappings(struct symbols *s)
 {
@@ -391,7 +384,7 @@ static int read_mappings(struct symbols *s)
 	int err = 0;
 	FILE *f;
 
-	s->read_ns = now_ns();
+	s->read_ns = clock_ns();
 	snprintf(path, sizeof(path), "/proc/%d/maps", (int)s->pid);
 	f = fopen(path, "re");
 	if (!f)
@@ -504,7 +497,7 @@ bool symbols_find(struct symbols *s, uint64_t addr, struct symbol *ret_symbol)
 	const struct function *f;
 
 	*ret_symbol = (struct symbol){ 0 };
-	if (!m && now_ns() - s->read_ns > REREAD_NS && read_mappings(s) == 0)
+	if (!m && clock_ns() - s->read_ns > REREAD_NS && read_mappings(s) == 0)
 		m = find_mapping(s, addr);
 	if (!m)
 		return false;
