@@ -164,6 +164,10 @@ static void trim(void *list, unsigned *nr, unsigned max, size_t bytes, int (*com
 
 static void keep_op(struct dump *d, const struct walk_task *t, const struct walk_op *op)
 {
+	/* what waits inside the process is shown with its task */
+	if (!op->is_ring && strcmp(op->kind, "blocking") != 0)
+		return;
+	d->ops_out_nr++;
 	if (d->ops_max == 0)
 		return;
 	if (d->ops_kept == 2 * d->ops_max)
@@ -292,7 +296,7 @@ static int walk(struct dump *d)
 	for (unsigned i = 0; i < WALKS_MAX && !err && (i == 0 || d->walk.torn_nr > 0); i++) {
 		d->walk.torn_nr = d->walk.changed_nr = 0;
 		memset(d->tasks_nr, 0, sizeof(d->tasks_nr));
-		d->ops_nr = d->groups_left = 0;
+		d->ops_nr = d->ops_out_nr = d->groups_left = 0;
 		d->ops_kept = d->tasks_kept = d->groups_nr = 0;
 		err = walk_tasks(&d->walk, on_task, d);
 	}
@@ -476,7 +480,7 @@ static int watch(const struct opts *o, struct attach_set *set)
 			if (!seen[i] || !d[i].symbols || attach_read(a))
 				continue;
 			left++;
-			for (w = 0; w < a->workers_nr; w++)
+			for (w = 0; w < a->workers_nr && (o->stalls_max == 0 || told < o->stalls_max); w++)
 				told += watch_worker(&d[i], o, &a->workers[w], &seen[i][w], a->read_ns);
 		}
 	}
@@ -495,7 +499,7 @@ static const char usage[] =
 	"usage: martlet dump [options] PID\n"
 	"\n"
 	"  --json         one JSON document\n"
-	"  --ops=N        ops in flight to list, oldest first (20; 0: none)\n"
+	"  --ops=N        ops of rings and blocking calls to list, oldest first (20; 0: none)\n"
 	"  --tasks=N      waiting tasks to list one by one (0); they are counted by function in any case\n"
 	"  --look=MS      distance of the two looks that tell whether polls move (100; 0: one look)\n"
 	"  --watch        go on, and say so when a worker is in one poll for more than the limit\n"

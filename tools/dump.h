@@ -57,7 +57,8 @@ struct dump {
 	const char *memory_why;         /* why tasks and ops are not shown; NULL: they are */
 	struct walk walk;
 	uint64_t tasks_nr[WALK_STATES_NR];
-	uint64_t ops_nr;
+	uint64_t ops_nr;                /* in flight, of all kinds */
+	uint64_t ops_out_nr;            /* ... of which rings or the blocking pool have */
 	struct dump_op *ops;            /* [ops_kept] oldest first */
 	unsigned ops_kept, ops_max;
 	struct dump_task *tasks;        /* [tasks_kept] waiting, oldest op first */

@@ -147,6 +147,7 @@ static void add_memory(struct dump *d, json *o)
 		add_u64(states, walk_state_name((enum walk_state)i), d->tasks_nr[i]);
 	add(o, "tasks", states);
 	add_u64(o, "ops_nr", d->ops_nr);
+	add_u64(o, "ops_out_nr", d->ops_out_nr);
 	list = json_object_new_array();
 	for (unsigned i = 0; i < d->ops_kept; i++)
 		(void)json_object_array_add(list, new_op(d, &d->ops[i]));

@@ -102,7 +102,8 @@ static void print_op(struct dump *d, const struct dump_op *o, FILE *out)
 
 static void print_ops(struct dump *d, FILE *out)
 {
-	fprintf(out, "\nops in flight: %" PRIu64, d->ops_nr);
+	fprintf(out, "\nops in flight: %" PRIu64 ", of which %" PRIu64 " at rings and the blocking pool", d->ops_nr,
+		d->ops_out_nr);
 	if (d->ops_kept == 0) {
 		fprintf(out, "\n");
 		return;
