@@ -79,7 +79,7 @@ static bool is_sane(const struct mrt_layout *l)
 	return l->task_bytes >= 16 && l->task_bytes <= STRUCT_BYTES_MAX && l->op_bytes >= 16 && l->op_bytes <= STRUCT_BYTES_MAX &&
 	       l->slab_align >= 4096 && l->slab_align <= SLAB_BYTES_MAX && !(l->slab_align & (l->slab_align - 1)) &&
 	       l->slab_header_bytes >= 16 && l->slab_header_bytes <= STRUCT_BYTES_MAX && l->outside_nr <= OUTSIDE_MAX &&
-	       l->op_kinds_nr > 0 && l->op_kinds_nr <= WALK_KINDS_MAX && l->op_stamp_shift < 64;
+	       l->op_kinds_nr > 0 && l->op_kinds_nr <= WALK_KINDS_MAX && l->op_stamp_shift < 32 && l->op_stamp_mask;
 }
 
 static int read_kinds(struct walk *w)
@@ -227,8 +227,8 @@ static int view_at(struct visit *v, uint64_t addr, size_t bytes, unsigned char *
 static void find_age(const struct visit *v, struct view o, uint32_t rflags, struct walk_op *op)
 {
 	const struct mrt_layout *l = &v->w->layout;
+	uint64_t step = (uint64_t)(l->op_stamp_mask & -l->op_stamp_mask) << l->op_stamp_shift, ns;
 	uint32_t stamp = U32(o, l->op_stamp), units;
-	uint64_t ns;
 
 	if (op->is_ring && rflags & l->op_timed && !op->is_queued && !op->is_ended) {
 		op->age = WALK_AGE_EXACT;
@@ -240,7 +240,8 @@ static void find_age(const struct visit *v, struct view o, uint32_t rflags, stru
 	units = (((uint32_t)(v->now_ns >> l->op_stamp_shift)) & l->op_stamp_mask) - stamp;
 	if (units > UINT32_MAX - FRESH_UNITS)
 		units = 0;
-	ns = (uint64_t)units << l->op_stamp_shift;
+	/* the begin of the step that the stamp names, so that no age is too short */
+	ns = ((uint64_t)units << l->op_stamp_shift) + v->now_ns % step;
 	op->age = WALK_AGE_ABOUT;
 	op->began_ns = v->now_ns > ns ? v->now_ns - ns : 0;
 }
@@ -272,7 +273,8 @@ static bool parse_op(struct visit *v, struct view o, uint64_t addr, uint64_t tas
 	} else if (strcmp(op->kind, "sleep") == 0 || strcmp(op->kind, "deadline") == 0) {
 		op->deadline_ns = U64(o, l->op_deadline_ns);
 	}
-	find_age(v, o, rflags, op);
+	if (strcmp(op->kind, "deadline") != 0) /* as old as what it is a deadline of */
+		find_age(v, o, rflags, op);
 	return true;
 }
 
