@@ -96,7 +96,7 @@ static void look_at_worker(const struct attach *a, const struct mrt_worker_stats
 /* Twice, look_ms apart. */
 static int look(struct dump *d, struct attach *a, unsigned look_ms)
 {
-	struct mrt_worker_stats *before = malloc(a->workers_nr * sizeof(*before));
+	struct mrt_worker_stats *before = aligned_alloc(_Alignof(struct mrt_worker_stats), a->workers_nr * sizeof(*before));
 	struct timespec pause = clock_timespec(look_ms * CLOCK_NS_PER_MS);
 	uint64_t before_ns;
 	int err;
@@ -470,8 +470,6 @@ static int watch(const struct opts *o, struct attach_set *set)
 		d[i].a = set->items[i];
 		(void)symbols_open(set->items[i]->pid, &d[i].symbols); /* then functions are shown as addresses */
 	}
-	(void)signal(SIGINT, on_signal);        /* valid signals */
-	(void)signal(SIGTERM, on_signal);
 	while (seen && d && left > 0 && !interrupted && (o->stalls_max == 0 || told < o->stalls_max)) {
 		(void)nanosleep(&pause, NULL);  /* a signal ends it */
 		for (i = 0, left = 0; i < set->nr; i++) {
@@ -592,6 +590,10 @@ int dump_main(int argc, char **argv)
 
 	if (!parse_opts(argc, argv, &o, &rc))
 		return rc;
+	if (o.watch) {
+		(void)signal(SIGINT, on_signal);        /* valid signals */
+		(void)signal(SIGTERM, on_signal);
+	}
 	rc = attach_scan(&set, &o.pid, 1);
 	if (rc || set.nr == 0) {
 		fprintf(stderr, "martlet dump: %s\n", rc ? strerror(-rc) : attach_why_not(&set, o.pid, why, sizeof(why)));

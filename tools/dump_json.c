@@ -8,6 +8,8 @@
 #include <inttypes.h>
 #include <json-c/json.h>
 
+#include "opcode.h"
+
 typedef struct json_object json;
 
 static void add(json *o, const char *key, json *value)
@@ -93,6 +95,7 @@ static json *new_op(struct dump *d, const struct dump_op *k)
 	add_text(o, "op", k->op.kind);
 	if (k->op.is_ring) {
 		add_u64(o, "opcode", k->op.opcode);
+		add_text(o, "opcode_name", opcode_name(k->op.opcode));
 		add(o, k->op.is_handle ? "file" : "fd", json_object_new_int(k->op.fd));
 		if (!k->op.is_handle && k->op.fd >= 0)
 			add_text(o, "fd_is", dump_fd(d, k->op.fd, what, sizeof(what)));

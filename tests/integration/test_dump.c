@@ -136,6 +136,22 @@ static int dump(const struct command *c, const char *fmt, ...)
 	return end_command(&s);
 }
 
+/* Has the command the statistics in its memory? */
+static bool has_mapped(pid_t pid)
+{
+	char path[64], line[512];
+	bool found = false;
+	FILE *f;
+
+	snprintf(path, sizeof(path), "/proc/%d/maps", pid);
+	f = fopen(path, "re");
+	while (f && !found && fgets(line, sizeof(line), f))
+		found = strstr(line, "mrt_workers") || strstr(line, "bpf-map");
+	if (f)
+		fclose(f);
+	return found;
+}
+
 /* The first runtime of the document. */
 static struct json_object *parse(void)
 {
@@ -311,13 +327,14 @@ END_TEST
 
 START_TEST(watch_is_silent_where_nobody_is_stuck_and_ends_with_the_process)
 {
-	struct subject_opts so = { .kind = ITEST_TWO, .caps = SUBJECT_CAPS_ALL, .work = turn };
+	struct subject_opts so = { .kind = ITEST_TWO, .caps = SUBJECT_CAPS_ALL, .work = turn, .flags = MRT_RUNTIME_STATS_MEMFD };
 	struct subject s = subject_start(&so);
 	struct started c;
 	char args[64];
 
 	snprintf(args, sizeof(args), "--watch --limit=3600000 %d", s.pid);
 	c = start_command(&as_is, args);
+	ITEST_WAIT(has_mapped(c.pid), 10000);
 	subject_do(&s, SUBJECT_WORK);
 	subject_kill(&s);
 	ck_assert_int_eq(kill(c.pid, SIGINT), 0); /* its pause is a quarter of the limit */
@@ -380,6 +397,7 @@ static void expect_op(struct json_object *r, const char *fn, const char *name, u
 
 	ck_assert_msg(o != NULL, "no op of %s: %s", fn, out);
 	ck_assert_str_eq(text(o, "op"), name);
+	ck_assert_str_eq(text(o, "opcode_name"), name);
 	ck_assert_uint_eq(num(o, "opcode"), opcode);
 	ck_assert_uint_eq(num(o, "fd"), fd);
 	ck_assert_uint_eq(num(o, "len"), len);
@@ -411,7 +429,7 @@ START_TEST(ops_in_flight_have_opcode_fd_and_age)
 	after = mrt_now();
 	itest_pause();
 	started = mrt_now();
-	ck_assert_int_eq(dump(&as_is, "--json --look=0 %d", s.pid), 0);
+	ck_assert_msg(dump(&as_is, "--json --look=0 %d", s.pid) == 0, "%s", err);
 	r = parse();
 	ck_assert_uint_eq(num(r, "ops_out_nr"), 2);
 	/* without timing it may have begun up to a few turns after the clock was looked at: not before the runtime did */
@@ -787,22 +805,6 @@ START_TEST(bad_options_are_refused)
 	ck_assert_ptr_nonnull(strstr(out, "usage: martlet dump"));
 }
 END_TEST
-
-/* Has the command the statistics in its memory? It looks twice, with a long pause in between. */
-static bool has_mapped(pid_t pid)
-{
-	char path[64], line[512];
-	bool found = false;
-	FILE *f;
-
-	snprintf(path, sizeof(path), "/proc/%d/maps", pid);
-	f = fopen(path, "re");
-	while (f && !found && fgets(line, sizeof(line), f))
-		found = strstr(line, "mrt_workers") || strstr(line, "bpf-map");
-	if (f)
-		fclose(f);
-	return found;
-}
 
 START_TEST(a_process_that_ends_meanwhile_is_said)
 {

@@ -29,7 +29,7 @@ int main(void)
 	printf("in_library %p\n", in_library_address());
 	printf("static_in_library %p\n", static_in_library_address());
 	printf("variable %p\n", (void *)&variable);
-	printf("stack %p\n", (void *)&byte);
+	printf("stack %p\n", __builtin_frame_address(0));
 	printf("end 0x0\n");
 	(void)fflush(stdout);
 	return read(STDIN_FILENO, &byte, 1) < 0; /* until the pipe is closed */
