@@ -211,6 +211,23 @@ ITEST_CHILD(blocked_in_sleep, { struct mrt_op op; })
 	return MRT_POLL_PENDING;
 }
 
+/*
+ * One poll that lasts, and right behind it, with no ring turn in between, the one that does not end: a time that is not the
+ * poll's own shows. The note is the earliest moment at which one of them can have begun.
+ */
+ITEST_CHILD(long_before_blocked, { struct mrt_op op; })
+{
+	uint64_t none = 0, now;
+
+	(void)f;
+	itest_spin(MRT_MS(30));
+	now = mrt_now();
+	atomic_compare_exchange_strong(&subject_note, &none, now);
+	ck_assert_int_eq(mrt_spawn(NULL, blocked_in_sleep_poll, NULL, sizeof(struct blocked_in_sleep), NULL, NULL), 0);
+	mrt_task_return(self, 0);
+	return MRT_POLL_READY;
+}
+
 /* Turns of the ring in which a worker takes over what is to be timed. */
 ITEST_CHILD(turner, {
 	struct mrt_op op;
@@ -240,7 +257,8 @@ static void block_all(struct mrt_runtime *rt)
 
 	turn(rt);
 	for (unsigned i = 0; i < mrt_runtime_workers_nr(rt); i++)
-		ck_assert_int_eq(mrt_spawn(rt, blocked_in_sleep_poll, NULL, sizeof(struct blocked_in_sleep), &spread, NULL), 0);
+		ck_assert_int_eq(mrt_spawn(rt, long_before_blocked_poll, NULL, sizeof(struct long_before_blocked), &spread, NULL),
+				 0);
 	ITEST_WAIT(atomic_load(&polling) == mrt_runtime_workers_nr(rt), 10000);
 }
 
@@ -259,13 +277,12 @@ START_TEST(workers_in_a_poll_are_named_with_since_when)
 {
 	struct subject_opts so = { .kind = ITEST_TWO, .caps = SUBJECT_CAPS_ALL, .work = turn, .other = block_all,
 				   .flags = _i & MEMFD ? MRT_RUNTIME_STATS_MEMFD : 0 };
-	uint64_t before, after, started;
+	uint64_t after, started;
 	struct json_object *r, *list;
 	struct subject s = subject_start(&so);
 
 	if (_i & FULL)
 		ask_full_timing(s.pid);
-	before = mrt_now();
 	subject_do(&s, SUBJECT_OTHER);
 	after = mrt_now();
 	itest_pause();
@@ -291,7 +308,7 @@ START_TEST(workers_in_a_poll_are_named_with_since_when)
 		ck_assert_uint_ge(num(w, "since_ns"), started - after);
 		if (_i & FULL) {
 			ck_assert_str_eq(text(w, "since_is"), "exact");
-			ck_assert_uint_le(num(w, "since_ns"), num(r, "now_ns") - before);
+			ck_assert_uint_le(num(w, "since_ns"), num(r, "now_ns") - s.note);
 		} else {
 			ck_assert_str_eq(text(w, "since_is"), "at_most");
 			ck_assert_uint_le(num(w, "since_ns"), num(r, "now_ns") - num(r, "created_ns"));
@@ -552,6 +569,7 @@ static enum mrt_poll ends_poll(struct mrt_task *self, void *frame)
 #define SLEEPERS 1000u
 #define JOINERS 7u
 #define ENDED 5u
+#define READERS 6u /* wait for their own ring alone: their worker keeps them */
 
 static bool are_parked(struct mrt_runtime *rt)
 {
@@ -593,6 +611,9 @@ static void start_crowd(struct mrt_runtime *rt)
 	mrt_detach(itest_spawn(rt, scoper_poll, NULL, sizeof(struct scoper)));
 	mrt_detach(itest_spawn(rt, giant_poll, NULL, sizeof(struct giant)));
 	mrt_detach(itest_spawn(rt, caller_poll, NULL, sizeof(struct caller)));
+	ck_assert_int_eq(pipe(pipe_fds), 0);
+	for (i = 0; i < READERS; i++)
+		mrt_detach(itest_spawn(rt, pipe_reader_poll, NULL, sizeof(struct pipe_reader)));
 	for (i = 0; i < ENDED; i++) {
 		ended = itest_spawn(rt, ends_poll, NULL, 0); /* kept */
 		ITEST_WAIT(mrt_task_is_finished(ended), 10000);
@@ -629,14 +650,15 @@ static void expect_crowd(struct json_object *r)
 	expect_group(r, "scoper_poll", "scope", 1);
 	expect_group(r, "giant_poll", "sleep", 1);
 	expect_group(r, "caller_poll", "blocking", 1);
-	ck_assert_uint_eq(json_object_array_length(get(r, "waiting")), 11);
-	ck_assert_uint_eq(num(get(r, "tasks"), "waiting"), SLEEPERS + 1 + JOINERS + 2 + JOINERS + 7 + 2 + 3);
+	expect_group(r, "pipe_reader_poll", "read", READERS);
+	ck_assert_uint_eq(json_object_array_length(get(r, "waiting")), 12);
+	ck_assert_uint_eq(num(get(r, "tasks"), "waiting"), SLEEPERS + 1 + JOINERS + 2 + JOINERS + 7 + 2 + 3 + READERS);
 	ck_assert_uint_eq(num(get(r, "tasks"), "ended"), ENDED);
 	ck_assert_uint_eq(num(get(r, "tasks"), "running"), 0);
 	ck_assert_uint_eq(num(get(r, "tasks"), "runnable"), 0);
 	ck_assert_uint_eq(num(r, "torn"), 0);
-	/* two recvs and the call */
-	ck_assert_uint_eq(num(r, "ops_out_nr"), 3);
+	/* two recvs, the call, and the readers */
+	ck_assert_uint_eq(num(r, "ops_out_nr"), 3 + READERS);
 	ck_assert_ptr_nonnull(find(get(r, "ops"), "op", "blocking"));
 }
 
