@@ -356,6 +356,7 @@ static int dump_one(const struct opts *o, struct attach *a, json_object *list)
 		snprintf(symbols_why, sizeof(symbols_why), err ? "functions have no names: /proc/%d/maps: %s" :
 			 "functions have no names: this program was built without libelf", a->pid, strerror(-err));
 		d.symbols_why = symbols_why;
+		rc = err ? EXIT_PARTLY : EXIT_SUCCESS; /* what it was built without is no news */
 	}
 	err = look(&d, a, o->look_ms);
 	if (err == -ENOMEM)
@@ -367,7 +368,7 @@ static int dump_one(const struct opts *o, struct attach *a, json_object *list)
 				      "its runtime was destroyed while it was read");
 	if (err == -ENOMEM)
 		goto out;
-	if (d.memory_why || d.symbols_why || d.walk.torn_nr)
+	if (d.memory_why || d.walk.torn_nr)
 		rc = EXIT_PARTLY;
 	if (list)
 		dump_json(&d, list);

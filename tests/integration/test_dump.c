@@ -30,6 +30,7 @@
 #include "itest.h"
 #include "observe.h"
 #include "subject.h"
+#include "symbols.h"
 
 #define COMMAND MRT_TEST_BUILD_DIR "/martlet"
 #define OUT_BYTES (1u << 20)
@@ -872,6 +873,10 @@ int main(void)
 	itest_need_io_uring();
 	if (access(COMMAND, X_OK)) {
 		printf("the command was not built (MRT_TOOLS)\n");
+		return ITEST_SKIP;
+	}
+	if (!symbols_has_names()) {
+		printf("built without libelf: functions have no names\n");
 		return ITEST_SKIP;
 	}
 	return itest_main(make_suite());
