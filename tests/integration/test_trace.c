@@ -426,7 +426,8 @@ static void check_nothing_lost(struct json_object *doc)
 	ck_assert_uint_eq(json_object_array_length(get(doc, "left_out")), 0);
 }
 
-static void check_function(struct json_object *functions, const char *name, uint64_t spawned, uint64_t polls)
+static void check_function(struct json_object *functions, const char *name, uint64_t spawned, uint64_t polls,
+			   uint64_t yields)
 {
 	struct json_object *f = find(functions, "function", name);
 
@@ -434,7 +435,8 @@ static void check_function(struct json_object *functions, const char *name, uint
 	ck_assert_uint_eq(u64(f, "spawned"), spawned);
 	ck_assert_uint_eq(u64(f, "ended"), spawned);
 	ck_assert_uint_eq(count_of(get(f, "poll")), polls);
-	ck_assert_uint_eq(count_of(get(f, "wait")) + u64(f, "unwoken"), polls);
+	ck_assert_uint_eq(u64(f, "unwoken"), yields);
+	ck_assert_uint_eq(count_of(get(f, "wait")), polls - yields);
 }
 
 /* The figures of one work. */
@@ -448,11 +450,11 @@ static void check_counts(struct json_object *doc, const struct facts *known)
 	ck_assert_uint_eq(u64(probes, "poll_start"), known->polls);
 	ck_assert_uint_eq(u64(probes, "poll_end"), known->polls);
 	ck_assert_uint_eq(count_of(get(doc, "poll")), known->polls);
-	check_function(functions, "leaf_poll", LEAVES, (uint64_t)LEAVES * LEAF_POLLS);
-	check_function(functions, "blocker_poll", 1, BLOCKS + 1);
-	check_function(functions, "spinner_poll", 1, 1);
-	check_function(functions, "nopper_poll", 1, NOPS + 1);
-	check_function(functions, "syncer_poll", 1, FSYNCS + 1);
+	check_function(functions, "leaf_poll", LEAVES, (uint64_t)LEAVES * LEAF_POLLS, (uint64_t)LEAVES * (LEAF_POLLS - 1));
+	check_function(functions, "blocker_poll", 1, BLOCKS + 1, BLOCKS);
+	check_function(functions, "spinner_poll", 1, 1, 0);
+	check_function(functions, "nopper_poll", 1, NOPS + 1, 0);
+	check_function(functions, "syncer_poll", 1, FSYNCS + 1, 0);
 	ck_assert_uint_ge(u64(get(find(functions, "function", "spinner_poll"), "poll"), "sum_ns"), MRT_MS(20));
 	ck_assert_uint_ge(u64(get(find(functions, "function", "blocker_poll"), "poll"), "sum_ns"), BLOCKS * BLOCK_NS);
 }
@@ -475,6 +477,42 @@ START_TEST(counts_are_exact)
 	check_counts(doc, facts);
 	check_nothing_lost(doc);
 	json_object_put(doc);
+	subject_end(&s);
+}
+END_TEST
+
+/* Probes come and go one by one; what is counted begins and ends for all at once. */
+START_TEST(all_probes_are_counted_for_the_same_time)
+{
+	static const char *const how[] = { "--attach=multi", "--attach=usdt" };
+	struct subject s = start_subject(SUBJECT_CAPS_ALL);
+	const char *const args[] = { "--json", how[_i], pid_text(&s), NULL };
+	const char work_byte = SUBJECT_WORK;
+	struct json_object *probes;
+	struct subject said;
+	struct tracer_run t;
+	int64_t starts, ends;
+	unsigned ahead = 0, works = 0;
+
+	t = start_trace(SUBJECT_CAPS_ALL, args);
+	/* busy from before the first probe is there until after the last has gone, and for three works in between */
+	while (!has_ended(&t)) {
+		for (; ahead < 4; ahead++)
+			ck_assert_int_eq(write(s.to, &work_byte, 1), 1);
+		ck_assert_int_eq(read(s.from, &said, sizeof(said)), sizeof(said));
+		ahead--;
+		works += has(t.err, "Ctrl-C ends");
+		if (works == 4)
+			kill(t.pid, SIGINT);
+	}
+	for (; ahead > 0; ahead--)
+		ck_assert_int_eq(read(s.from, &said, sizeof(said)), sizeof(said));
+	ck_assert_msg(wait_trace(&t) == 0, "%s", slurp(t.err));
+	probes = get(document(t.out), "probes");
+	starts = (int64_t)u64(probes, "poll_start");
+	ends = (int64_t)u64(probes, "poll_end");
+	ck_assert_int_gt(ends, 0);
+	ck_assert_msg(llabs(starts - ends) <= WORKERS, "%lld begins, %lld ends", (long long)starts, (long long)ends);
 	subject_end(&s);
 }
 END_TEST
@@ -842,6 +880,7 @@ START_TEST(what_the_timeline_loses_is_told)
 	struct tracer_run t;
 	struct seen seen;
 	uint64_t lost;
+	double sum = 0;
 
 	snprintf(path, sizeof(path), "%.230s/timeline", folder);
 	snprintf(option, sizeof(option), "--timeline=%s", path);
@@ -858,7 +897,11 @@ START_TEST(what_the_timeline_loses_is_told)
 	json_object_put(doc);
 	check_timeline(path, &seen);
 	ck_assert_uint_lt(seen.polls, facts->polls);
+	for (unsigned i = 0; i < seen.tracks_nr; i++)
+		sum += seen.tracks[i].busy_us * 1e3;
+	ck_assert(sum <= 1.01 * (double)facts->busy_ns); /* no time is made up for what is missing */
 	doc = document(path);
+	ck_assert_uint_gt(u64(get(doc, "otherData"), "gaps"), 0);
 	ck_assert_uint_eq(u64(get(doc, "otherData"), "records_lost"), lost);
 	json_object_put(doc);
 	subject_end(&s);
@@ -1140,6 +1183,7 @@ static Suite *trace_suite(bool traced)
 	tc = tcase_create("traced");
 	tcase_set_timeout(tc, 2 * ITEST_LIMIT_S);
 	tcase_add_loop_test(tc, counts_are_exact, 0, 3);
+	tcase_add_loop_test(tc, all_probes_are_counted_for_the_same_time, 0, 2);
 	tcase_add_test(tc, a_command_is_seen_from_its_first_event);
 	tcase_add_test(tc, ops_are_split_and_punts_have_an_author);
 	tcase_add_test(tc, time_without_cpu_has_a_reason);
