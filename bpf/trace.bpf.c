@@ -494,7 +494,7 @@ int BPF_PROG(on_complete, void *ring, void *req, struct io_uring_cqe *cqe)
 	return 0;
 }
 
-/* Before Linux 6.10: the completion in words. */
+/* Of older kernels: the CQE word by word. */
 SEC("tp_btf/io_uring_complete")
 int BPF_PROG(on_complete_words, void *ring, void *req, __u64 user_data)
 {

@@ -69,6 +69,7 @@ static const char *const probe_names[TRACE_PROBES_NR] = {
 /* The first thing that libbpf complained of: what comes later follows from it. */
 static char complaint[160];
 
+__attribute__((format(printf, 2, 0)))
 static int hear(enum libbpf_print_level level, const char *fmt, va_list ap)
 {
 	if (level == LIBBPF_WARN && !complaint[0]) {
@@ -208,8 +209,8 @@ static void choose_tracepoint(struct tracer *t, const struct btf *btf, struct bp
 		note(t, "%s: the kernel's tracepoint %s %s", loss, tracepoint, nr ? "is another" : "is missing");
 }
 
-#define COMPLETE_ARGS 3u        /* ring, request, CQE: since Linux 6.10 */
-#define COMPLETE_ARGS_BEFORE 7u
+#define COMPLETE_ARGS 3u        /* ring, request, CQE */
+#define COMPLETE_ARGS_BEFORE 7u /* of older kernels: the CQE word by word */
 
 static void choose_programs(struct tracer *t, const struct tracer_opts *opts)
 {
@@ -235,7 +236,7 @@ static void choose_programs(struct tracer *t, const struct tracer_opts *opts)
 			choose_tracepoint(t, btf, s->progs.on_complete, "io_uring_complete", COMPLETE_ARGS,
 					  "ops are not split into in the kernel and not reaped");
 	}
-	if (opts->offcpu && arguments_of(btf, "sched_switch") == 3) /* before 5.18: the fourth is not looked at */
+	if (opts->offcpu && arguments_of(btf, "sched_switch") == 3) /* of older kernels: the fourth is not looked at */
 		;
 	else if (opts->offcpu)
 		choose_tracepoint(t, btf, s->progs.on_switch, "sched_switch", 4, "time without CPU is not counted");

@@ -154,11 +154,10 @@ static int ask_linker(struct probed *p, char *path)
 	if (pipe2(pipe_fds, O_CLOEXEC))
 		return -errno;
 	list = fdopen(pipe_fds[0], "re");
-	err = list ? posix_spawn_file_actions_init(&fa) : ENOMEM;
-	if (err) {
-		(void)close(pipe_fds[0]); /* nothing was written */
+	if (!list || posix_spawn_file_actions_init(&fa)) {
+		(void)(list ? fclose(list) : close(pipe_fds[0])); /* nothing was written */
 		(void)close(pipe_fds[1]);
-		return -err;
+		return -ENOMEM;
 	}
 	err = posix_spawn_file_actions_adddup2(&fa, pipe_fds[1], STDOUT_FILENO);
 	if (!err && setenv("LD_TRACE_LOADED_OBJECTS", "1", 1))

@@ -210,6 +210,18 @@ static const struct attach *runtime_of(const struct trace_run *r)
 	return NULL;
 }
 
+static int refuse_maps(const struct trace_run *r, const char *what)
+{
+	char why[300];
+
+	if (r->set.nr == 0)
+		return fail("%s: %s", what, attach_why_not(&r->set, (int)r->pid, why, sizeof(why)));
+	if (strcmp(r->set.items[0]->backend, "bpf") != 0)
+		return fail("%s: process %d was not allowed BPF, so its statistics are in a %s", what, (int)r->pid,
+			    r->set.items[0]->backend);
+	return fail("%s: the maps of process %d cannot be opened; this takes CAP_SYS_ADMIN", what, (int)r->pid);
+}
+
 static int open_tracer(struct trace_run *r)
 {
 	const struct attach *a = r->o.depths ? runtime_of(r) : NULL;
@@ -221,8 +233,7 @@ static int open_tracer(struct trace_run *r)
 	int err;
 
 	if (r->o.depths && !a)
-		return fail("depths cannot be sampled: the maps of process %d cannot be opened (as root, or with CAP_SYS_ADMIN; "
-			    "a runtime that was not allowed BPF has none)", (int)r->pid);
+		return refuse_maps(r, "depths cannot be sampled");
 	r->depths_nr = o.workers_nr;
 	err = tracer_open(&o, &r->tracer, why);
 	return err ? fail("%s", why) : 0;
@@ -392,13 +403,7 @@ static int pin(pid_t pid)
 	if (attach_scan(&r.set, &pid, 1))
 		return fail("no memory");
 	a = runtime_of(&r);
-	if (r.set.nr == 0)
-		err = fail("%s", attach_why_not(&r.set, pid, why, sizeof(why)));
-	else if (!a)
-		err = fail("process %d has no BPF maps that can be opened (%s); this takes CAP_SYS_ADMIN", (int)pid,
-			   r.set.items[0]->backend);
-	else
-		err = make_place(pid, path);
+	err = a ? make_place(pid, path) : refuse_maps(&r, "nothing is pinned");
 	if (!err) {
 		err = tracer_pin_workers(pid, a->fds[ATTACH_WORKERS], a->workers_nr, path, why);
 		if (err)

@@ -648,6 +648,34 @@ START_TEST(depths_are_sampled)
 }
 END_TEST
 
+/* A process that was not allowed BPF has its statistics elsewhere; its probes are as good as any. */
+START_TEST(a_process_without_bpf_is_traced_but_for_its_map)
+{
+	struct subject_opts so = { .kind = ITEST_TWO, .caps = 0, .work = work, .other = look };
+	struct subject s = subject_start(&so);
+	static const char *const want[] = { "--depths", "--pin" };
+	const char *const args[] = { "--json", pid_text(&s), NULL };
+	struct json_object *doc;
+	struct tracer_run t;
+
+	ck_assert_str_eq(s.backend, "memfd");
+	for (unsigned i = 0; i < 2; i++) {
+		t = start_trace(SUBJECT_CAPS_ALL, (const char *const[]){ want[i], pid_text(&s), NULL });
+		ck_assert_int_eq(wait_trace(&t), 1);
+		ck_assert_msg(has(t.err, "was not allowed BPF, so its statistics are in a memfd"), "%s", slurp(t.err));
+	}
+	t = start_trace(SUBJECT_CAPS_ALL, args);
+	wait_until_tracing(&t);
+	subject_do(&s, SUBJECT_WORK);
+	end_trace(&t);
+	doc = document(t.out);
+	check_counts(doc, facts);
+	check_nothing_lost(doc);
+	json_object_put(doc);
+	subject_end(&s);
+}
+END_TEST
+
 START_TEST(listening_changes_no_result_and_leaves_nothing)
 {
 	struct subject s = start_subject(SUBJECT_CAPS_ALL);
@@ -1188,6 +1216,7 @@ static Suite *trace_suite(bool traced)
 	tcase_add_test(tc, ops_are_split_and_punts_have_an_author);
 	tcase_add_test(tc, time_without_cpu_has_a_reason);
 	tcase_add_test(tc, depths_are_sampled);
+	tcase_add_test(tc, a_process_without_bpf_is_traced_but_for_its_map);
 	tcase_add_test(tc, listening_changes_no_result_and_leaves_nothing);
 	tcase_add_test(tc, the_timeline_is_well_formed_and_adds_up);
 	tcase_add_test(tc, what_the_timeline_loses_is_told);
