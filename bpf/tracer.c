@@ -367,6 +367,29 @@ static int attach_file(struct tracer *t, const struct tracer_opts *opts, const c
 	return err;
 }
 
+/* Of all processes, those that cannot be listened to are left out, as long as there are others. */
+static int attach_files(struct tracer *t, const struct tracer_opts *opts, char why[TRACER_WHY_BYTES])
+{
+	unsigned attached = 0;
+	int err = 0, first = 0;
+
+	for (unsigned i = 0; i < opts->files_nr; i++) {
+		char sentence[TRACER_WHY_BYTES];
+
+		err = attach_file(t, opts, opts->files[i], sentence);
+		attached += !err;
+		if (!err)
+			continue;
+		if (!first)
+			memcpy(why, sentence, sizeof(sentence));
+		first = first ? first : err;
+		if (opts->pid)
+			break;
+		note(t, "%s", sentence);
+	}
+	return opts->pid || !attached ? first : 0;
+}
+
 /* ---- the sampler ---- */
 
 static void attach_sampler(struct tracer *t, const struct tracer_opts *opts)
@@ -447,8 +470,8 @@ static int attach(struct tracer *t, const struct tracer_opts *opts, char why[TRA
 	if (opts->files_nr * each > LINKS_MAX - TRACE_PROBES_NR)
 		return fail(why, -E2BIG, "%u files with probes are more than can be listened to at once", opts->files_nr);
 	err = attach_programs(t, why);
-	for (unsigned i = 0; i < opts->files_nr && !err; i++)
-		err = attach_file(t, opts, opts->files[i], why);
+	if (!err)
+		err = attach_files(t, opts, why);
 	if (!err && opts->workers_fd >= 0)
 		attach_sampler(t, opts);
 	t->skel->bss->active = !err;

@@ -1013,6 +1013,67 @@ START_TEST(all_processes_are_traced_that_have_a_runtime)
 }
 END_TEST
 
+/* This program with a probe of another name, as another version would have it. */
+static void make_other_version(const char *path)
+{
+	static const char name[] = "martlet\0unpark", other[] = "martlet\0unparx";
+	int in = open("/proc/self/exe", O_RDONLY | O_CLOEXEC), out = open(path, O_CREAT | O_WRONLY | O_TRUNC | O_CLOEXEC, 0755);
+	struct stat st;
+	char *mem, *at;
+
+	ck_assert_int_eq(fstat(in, &st), 0);
+	mem = mmap(NULL, (size_t)st.st_size, PROT_READ | PROT_WRITE, MAP_PRIVATE, in, 0);
+	ck_assert_ptr_ne(mem, MAP_FAILED);
+	/* also here, and in the strings of the list */
+	for (at = mem; (at = memmem(at, (size_t)(mem + st.st_size - at), name, sizeof(name))); at++)
+		memcpy(at, other, sizeof(other));
+	ck_assert_int_eq(write(out, mem, (size_t)st.st_size), st.st_size);
+	munmap(mem, (size_t)st.st_size);
+	close(in);
+	close(out);
+}
+
+START_TEST(other_versions_are_left_out_of_all)
+{
+	char other[FIXTURE_PATH + 16], fifo[FIXTURE_PATH + 16];
+	const char *const alone[] = { "--offcpu", "--", other, "workload", fifo, NULL };
+	const char *const all[] = { "--offcpu", "--json", "--duration=10ms", "-a", NULL };
+	struct subject s = start_subject(SUBJECT_CAPS_ALL);
+	struct json_object *doc = NULL;
+	bool seen = false;
+	struct tracer_run t;
+	pid_t child;
+
+	snprintf(other, sizeof(other), "%.230s/other", folder);
+	snprintf(fifo, sizeof(fifo), "%.230s/fifo", folder);
+	make_other_version(other);
+	ck_assert_int_eq(mkfifo(fifo, 0600), 0);
+	t = start_trace(SUBJECT_CAPS_ALL, alone);
+	ck_assert_int_eq(wait_trace(&t), 1);
+	ck_assert_msg(has(t.err, "has no probe martlet:unpark: it is another version"), "%s", slurp(t.err));
+	child = fork();
+	ck_assert_int_ge(child, 0);
+	if (child == 0) {
+		alarm(ITEST_LIMIT_S);
+		execl(other, other, "workload", fifo, NULL); /* makes a runtime, and waits for somebody to read */
+		_exit(126);
+	}
+	while (!seen) {
+		json_object_put(doc);
+		t = start_trace(SUBJECT_CAPS_ALL, all);
+		ck_assert_msg(wait_trace(&t) == 0, "%s", slurp(t.err)); /* there is one of ours */
+		doc = document(t.out);
+		for (size_t i = 0; i < json_object_array_length(get(doc, "left_out")); i++)
+			seen |= strstr(json_object_get_string(json_object_array_get_idx(get(doc, "left_out"), i)),
+				       "/other has no probe martlet:unpark") != NULL;
+	}
+	json_object_put(doc);
+	kill(child, SIGKILL);
+	waitpid(child, NULL, 0);
+	subject_end(&s);
+}
+END_TEST
+
 /* ---- privileges ---- */
 
 static int nobody_can_read(void *ctx)
@@ -1223,6 +1284,7 @@ static Suite *trace_suite(bool traced)
 	tcase_add_test(tc, the_timeline_ends_at_its_limit);
 	tcase_add_test(tc, the_text_has_every_part);
 	tcase_add_test(tc, all_processes_are_traced_that_have_a_runtime);
+	tcase_add_test(tc, other_versions_are_left_out_of_all);
 	tcase_add_test(tc, capabilities_that_are_needed_and_no_more);
 	tcase_add_test(tc, cat_shows_the_workers);
 	suite_add_tcase(suite, tc);
