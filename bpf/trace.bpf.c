@@ -287,6 +287,7 @@ static int on_poll_end(struct trace_thread *th, struct pt_regs *ctx, __u64 pid_t
 
 /* ---- workers ---- */
 
+/* By the runtime's own clock reads, as mrt_workers has it: our thread may have lost its CPU between that and the probe. */
 static int on_unpark(struct trace_thread *th, __u64 slept_ns, __u64 pid_tgid, __u64 now)
 {
 	struct trace_rec *r;
@@ -418,10 +419,10 @@ static __always_inline int handle(struct pt_regs *ctx, __u64 probe)
 	case TRACE_poll_end:
 		return on_poll_end(th, ctx, pid_tgid, now);
 	case TRACE_park:
-		th->park_ns = now;
+		th->park_ns = ctx->rdx;
 		return 0;
 	case TRACE_unpark:
-		return on_unpark(th, ctx->rsi, pid_tgid, now);
+		return on_unpark(th, ctx->rsi, pid_tgid, ctx->rdx);
 	case TRACE_op_submit:
 		return on_op_submit(th, ctx->rsi, ctx->rdx, now);
 	case TRACE_op_complete:

@@ -3,8 +3,8 @@
  * See timeline.h.
  *
  * A worker is busy whenever it is not parked, as mrt_workers has it, so busy spans come from parks alone: from the end of
- * one to the begin of the next, which the record of its end tells exactly (its length is the runtime's own measure; the
- * probe's time would add the trap). If records of parks are lost, which their numbers tell, what lies between is left out.
+ * one to the begin of the next, both by the clock reads that mrt_workers is made of. If records of parks are lost, which
+ * their numbers tell, what lies between is left out.
  */
 #include "timeline.h"
 
