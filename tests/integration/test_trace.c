@@ -488,7 +488,7 @@ START_TEST(all_probes_are_counted_for_the_same_time)
 	struct subject s = start_subject(SUBJECT_CAPS_ALL);
 	const char *const args[] = { "--json", how[_i], pid_text(&s), NULL };
 	const char work_byte = SUBJECT_WORK;
-	struct json_object *probes;
+	struct json_object *doc, *probes;
 	struct subject said;
 	struct tracer_run t;
 	int64_t starts, ends;
@@ -508,11 +508,13 @@ START_TEST(all_probes_are_counted_for_the_same_time)
 	for (; ahead > 0; ahead--)
 		ck_assert_int_eq(read(s.from, &said, sizeof(said)), sizeof(said));
 	ck_assert_msg(wait_trace(&t) == 0, "%s", slurp(t.err));
-	probes = get(document(t.out), "probes");
+	doc = document(t.out);
+	probes = get(doc, "probes");
 	starts = (int64_t)u64(probes, "poll_start");
 	ends = (int64_t)u64(probes, "poll_end");
 	ck_assert_int_gt(ends, 0);
 	ck_assert_msg(llabs(starts - ends) <= WORKERS, "%lld begins, %lld ends", (long long)starts, (long long)ends);
+	json_object_put(doc);
 	subject_end(&s);
 }
 END_TEST
@@ -877,7 +879,7 @@ START_TEST(the_timeline_is_well_formed_and_adds_up)
 	ck_assert_uint_eq(seen.polls, facts->polls);
 	ck_assert_uint_eq(seen.ops, NOPS + FSYNCS);
 	ck_assert_uint_eq(seen.steals, u64(get(doc, "probes"), "steal"));
-	ck_assert_uint_ge(seen.parks, u64(get(doc, "probes"), "unpark"));
+	ck_assert_uint_ge(seen.parks, u64(get(doc, "probes"), "unpark"));       /* and those that last */
 	ck_assert_uint_eq(seen.names, 1 + WORKERS);
 	for (unsigned i = 0; i < seen.tracks_nr; i++) {
 		sum += seen.tracks[i].busy_us * 1e3;
