@@ -19,6 +19,8 @@
 #include "itest.h"
 #include "subject.h"
 
+#include "symbols.h"
+
 #define MARTLET MRT_TEST_BUILD_DIR "/martlet"
 #define OUT_BYTES (1u << 20)
 #define NOPS 200u
@@ -106,6 +108,21 @@ ITEST_CHILD(sleeps_in_a_poll, { int unused; })
 	for (;;)
 		sleep(1000);
 	return MRT_POLL_PENDING;
+}
+
+/* What it is called in a build with libelf, or without. */
+static const char *hung_name(void)
+{
+	return symbols_has_names() ? "sleeps_in_a_poll_poll" : "test_top+0x";
+}
+
+/* "before NAME after" */
+static const char *with_name(const char *before, const char *after)
+{
+	static char text[256];
+
+	snprintf(text, sizeof(text), "%s%s%s", before, hung_name(), symbols_has_names() ? after : "");
+	return text;
 }
 
 static void hang(struct mrt_runtime *rt)
@@ -270,19 +287,19 @@ START_TEST(a_process_that_hangs_in_polls_shows_the_function_and_since_when)
 	r = parse_runtime();
 	ck_assert_str_eq(string(r, "process_state"), _i & 2 ? "T" : "S");
 	ck_assert_int_eq(has_warning(r, "is stopped"), (_i & 2) != 0);
-	ck_assert(has_warning(r, "stuck: in one poll of sleeps_in_a_poll_poll"));
+	ck_assert(has_warning(r, with_name("stuck: in one poll of ", "")));
 	ck_assert(has_warning(r, "last ring turn "));
 	for (i = 0; i < 2; i++) {
 		w = json_object_array_get_idx(get(r, "workers"), i);
 		ck_assert_str_eq(string(w, "state"), "STUCK");
 		ck_assert_int_eq(number(w, "is_stuck"), 1);
 		ck_assert_int_eq(number(w, "poll_since_is_exact"), 0);
-		ck_assert_str_eq(string(w, "poll_fn"), "sleeps_in_a_poll_poll");
+		ck_assert_ptr_nonnull(strstr(string(w, "poll_fn"), hung_name()));
 		ck_assert_int_ge(number(w, "poll_ns"), 600000000);
 	}
 	polls = number(w, "polls");
 	ck_assert_int_eq(run(SUBJECT_CAPS_ALL, "top", "--once", "--interval=600ms", text_of(s.pid), NULL), 0);
-	check_has("! worker 0: stuck: in one poll of sleeps_in_a_poll_poll, and does not yield; last ring turn ");
+	check_has(with_name("! worker 0: stuck: in one poll of ", ", and does not yield; last ring turn "));
 	check_has("! worker 1: stuck: ");
 	check_has("STUCK");
 	ck_assert_int_eq(run(SUBJECT_CAPS_ALL, "top", "--json", "--interval=600ms", text_of(s.pid), NULL), 0);
@@ -310,7 +327,7 @@ START_TEST(with_full_timing_it_is_exact)
 	} else {
 		ck_assert_int_eq(number(w, "poll_since_is_exact"), 1);
 		ck_assert_int_le(number(w, "poll_ns"), (int64_t)(mrt_now() - before));
-		ck_assert(has_warning(parse_runtime(), "stuck: in one poll of sleeps_in_a_poll_poll for "));
+		ck_assert(has_warning(parse_runtime(), with_name("stuck: in one poll of ", " for ")));
 	}
 	subject_kill(&s);
 }
