@@ -8,6 +8,7 @@
 
 int bench_main(int argc, char **argv);
 int compare_main(int argc, char **argv);
+int dump_main(int argc, char **argv);
 int probe_main(int argc, char **argv);
 
 #endif

@@ -7,6 +7,7 @@
 #include <martlet/martlet.h>
 
 #include "bench.h"
+#include "viewer.h"
 
 static int help_main(int argc, char **argv);
 static int version_main(int argc, char **argv);
@@ -18,7 +19,11 @@ static const struct {
 } commands[] = {
 	{ "bench", bench_main, "measure a file or block device" },
 	{ "compare", compare_main, "ratios of neighbouring results, with what they are worth" },
+	{ "dump", dump_main, "say what a process is doing: workers, ops in flight, tasks waiting" },
+	{ "export", export_main, "statistics of running processes, for Prometheus" },
 	{ "probe", probe_main, "say what this machine gives: kernel, rings, limits" },
+	{ "top", top_main, "watch the workers of running processes" },
+	{ "trace", trace_main, "see how long polls, waits and ops of a process take" },
 	{ "version", version_main, "print the version" },
 	{ "help", help_main, "print this" },
 };

@@ -7,6 +7,7 @@
 #include <martlet/blocking.h>
 #include <martlet/export.h>
 #include <martlet/file.h>
+#include <martlet/layout.h>
 #include <martlet/net.h>
 #include <martlet/nvme.h>
 #include <martlet/op.h>

@@ -80,6 +80,8 @@ struct mrt_runtime_opts {
 	mrt_log_fn log;                 /* NULL: nothing is said */
 	void *log_ctx;
 	const char *name;               /* copied; thread names begin with it; NULL: "mrt" */
+	uint64_t watchdog_ns;           /* the log is told of each poll that takes longer, and again when it has taken twice as
+					   long as told last; by a thread of its own. 1 ms..1 day; 0: nobody watches */
 };
 
 /* Zero the options and set their size. @thread any */

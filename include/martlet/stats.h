@@ -133,6 +133,8 @@ enum mrt_timing {
 	X(info, u64, pid_ns, "PID namespace of pid: inode of /proc/self/ns/pid")                                       \
 	X(info, u64, start_ticks, "start time of the process, field 22 of /proc/PID/stat")                             \
 	X(info, u64, created_ns, "when the runtime was made, CLOCK_MONOTONIC")                                         \
+	X(info, u64, runtime, "address of the runtime in the process")                                                 \
+	X(info, u64, layout, "address of its struct mrt_layout (martlet/layout.h); 0: none")                           \
 	L(gauge, u64, inject_depth, "tasks in the inject queue")                                                       \
 	L(gauge, i64, tasks_alive, "tasks that have not ended; a worker adds its share at parks and every 61st tick")  \
 	X(gauge, i64, timers, "entries in all wheels; published as tasks_alive")                                       \
@@ -152,6 +154,14 @@ enum mrt_timing {
 /* Opcodes counted, by io_uring's own numbers. */
 #define MRT_OPCODES_NR 64
 
+/*
+ * Ops that are timed have a histogram for each opcode, too, in slots that are taken when an opcode comes for the first time:
+ * op_slot[i] is that opcode plus 1, and op_hist[i * MRT_HIST_NR ...] are its buckets. Of opcodes that found all taken there is
+ * op_sum_ns alone.
+ */
+#define MRT_OP_SLOTS_NR 12
+#define MRT_OP_HIST_NR 1464 /* MRT_OP_SLOTS_NR * MRT_HIST_NR */
+
 /* mrt_hists: one worker. */
 #define MRT_WORKER_HISTS(X, A, L)                                                                                      \
 	X(info, u32, index, "number of the worker")                                                                    \
@@ -167,14 +177,21 @@ enum mrt_timing {
 	A(counter, u64, peer, MRT_HIST_NR, "the same of ops that wait for a peer")                                     \
 	A(counter, u64, op_nr, MRT_OPCODES_NR, "SQEs staged for ops, by opcode of io_uring")                           \
 	A(counter, u64, op_timed, MRT_OPCODES_NR, "ops timed, by opcode")                                              \
-	A(counter, u64, op_sum_ns, MRT_OPCODES_NR, "their time from staging to reaping, by opcode, ns")
+	A(counter, u64, op_sum_ns, MRT_OPCODES_NR, "their time from staging to reaping, by opcode, ns")                \
+	A(info, u32, op_slot, MRT_OP_SLOTS_NR, "opcode + 1 that has this slot of op_hist; 0: none yet")                \
+	A(counter, u64, op_hist, MRT_OP_HIST_NR, "times from staging to reaping by slot, MRT_HIST_NR buckets each")
 
-/* mrt_ctl: read by each worker every few ring turns; written from outside at any time. */
+/*
+ * mrt_ctl: read by each worker every few ring turns; written from outside at any time. Who looks for a while does not turn the
+ * knobs: it puts watched_until_ns a little ahead again and again, so that what was set comes back by itself, also when the one
+ * who looked was killed, and when several do.
+ */
 #define MRT_CTL(X, A, L)                                                                                               \
 	X(gauge, timing, poll_timing, "which polls are timed")                                                         \
 	X(gauge, u32, poll_shift, "SAMPLED: one poll in 2^poll_shift, 0..31")                                          \
 	X(gauge, timing, op_timing, "which ops are timed")                                                             \
-	X(gauge, u32, op_shift, "SAMPLED: one op in 2^op_shift, 0..31")
+	X(gauge, u32, op_shift, "SAMPLED: one op in 2^op_shift, 0..31")                                                \
+	X(gauge, u64, watched_until_ns, "until then, CLOCK_MONOTONIC, all is timed, whatever is said above; 0: nobody looks")
 
 /* The types of the lists. */
 #define MRT_STAT_C_u32 uint32_t
@@ -218,7 +235,7 @@ static inline uint64_t mrt_hist_min_ns(unsigned bucket)
  * their offsets. Its size is sealed.
  */
 #define MRT_STATS_MAGIC UINT64_C(0x315441545354524d) /* "MRTSTAT1" in memory, on little-endian machines */
-#define MRT_STATS_VERSION 1
+#define MRT_STATS_VERSION 2
 
 struct mrt_stats_file {
 	uint64_t magic;

@@ -11,6 +11,7 @@
 
 #define SHIFT_MAX 31u
 
+_Static_assert(MRT_OP_HIST_NR == MRT_OP_SLOTS_NR * MRT_HIST_NR, "a histogram a slot");
 _Static_assert(MRT_HIST_NR == (36 - MRT_HIST_FIRST_SHIFT) * 4 + 2, "the last bucket begins at 2^36 ns");
 
 unsigned mrt__hist_bucket(uint64_t ns)
@@ -42,8 +43,14 @@ void mrt__meter_update(struct mrt__meter *m)
 
 	m->seen[0] = mrt__stat_get(&c[0]);
 	m->seen[1] = mrt__stat_get(&c[1]);
+	m->seen[2] = mrt__stat_get(&c[2]);
 	memcpy(&ctl, m->seen, sizeof(ctl));
 	m->seen_listeners = mrt__meter_listeners();
+	m->watch_end = UINT64_MAX;
+	if (m->clock_ns < ctl.watched_until_ns) {
+		m->watch_end = ctl.watched_until_ns;
+		ctl.poll_timing = ctl.op_timing = MRT_TIMING_FULL;
+	}
 
 	m->record_mask = mask_of(ctl.poll_timing, ctl.poll_shift);
 	m->records_polls = m->record_mask != UINT32_MAX;
@@ -66,7 +73,7 @@ void mrt__meter_init(struct mrt__meter *m, const struct mrt__stats *stats, unsig
 	m->stats = &stats->workers[worker];
 	m->hists = &stats->hists[worker];
 	m->ctl = stats->ctl;
-	m->clock_ns = now;
+	mrt__meter_set_clock(m, now);
 	m->turns_left = 1;
 	m->random = random;
 	mrt__meter_update(m);
@@ -96,16 +103,34 @@ void mrt__meter_poll_end(struct mrt__meter *m, uint64_t polls, uint64_t ns)
 	mrt__stat_add(&h->poll[mrt__hist_bucket(ns)], 1);
 }
 
+/* The histogram of an opcode; NULL: all slots have others. */
+static uint64_t *op_hist(struct mrt_worker_hists *h, unsigned opcode)
+{
+	unsigned i;
+
+	for (i = 0; i < MRT_OP_SLOTS_NR; i++) {
+		if (h->op_slot[i] == 0)
+			mrt__stat_set(&h->op_slot[i], opcode + 1);
+		if (h->op_slot[i] == opcode + 1)
+			return &h->op_hist[i * MRT_HIST_NR];
+	}
+	return NULL;
+}
+
 void mrt__meter_op_end(struct mrt__meter *m, unsigned opcode, bool ends_by_itself, uint64_t ns)
 {
 	struct mrt_worker_hists *h = m->hists;
 	unsigned bucket = mrt__hist_bucket(ns);
+	uint64_t *by_opcode;
 
 	if (!m->records_ops)
 		return;
 	mrt__stat_add(&h->ops_timed, 1);
 	mrt__stat_add(&h->op_timed[opcode % MRT_OPCODES_NR], 1);
 	mrt__stat_add(&h->op_sum_ns[opcode % MRT_OPCODES_NR], ns);
+	by_opcode = op_hist(h, opcode % MRT_OPCODES_NR);
+	if (by_opcode)
+		mrt__stat_add(&by_opcode[bucket], 1);
 	if (ends_by_itself) {
 		mrt__stat_add(&h->io_sum_ns, ns);
 		mrt__stat_add(&h->io[bucket], 1);
@@ -126,6 +151,6 @@ void mrt__meter_clock(struct mrt__meter *m, uint64_t now)
 	}
 	m->looks = 0;
 	m->queue_sum = m->inflight_sum = 0;
-	m->clock_ns = now;
+	mrt__meter_set_clock(m, now);
 	mrt__meter_look(m);
 }

@@ -22,15 +22,22 @@
 #define MRT__METER_SCHED_MASK 31u       /* one poll in 32 is timed in any case: the scheduler looks for slow tasks */
 #define MRT__METER_TURNS 8u             /* a clock read every so many turns at least */
 
-/* Two words of mrt_ctl in one look. */
+/*
+ * clock_ns in 30 bits, for ops: so many ns >> 22 (4 ms), shifted left by 2. Wraps after 52 days.
+ */
+#define MRT__METER_STAMP_SHIFT 20u
+#define MRT__METER_STAMP_MASK (~UINT32_C(3))
+
+/* Two words of mrt_ctl in one look; the third look is at watched_until_ns. */
 typedef uint64_t __attribute__((may_alias)) mrt__ctl_word;
-_Static_assert(sizeof(struct mrt_ctl) == 2 * sizeof(mrt__ctl_word), "looked at in two");
+_Static_assert(sizeof(struct mrt_ctl) == 3 * sizeof(mrt__ctl_word), "looked at in three");
 
 struct mrt__meter {
 	struct mrt_worker_stats *stats;
 	struct mrt_worker_hists *hists;
 	const struct mrt_ctl *ctl;
-	mrt__ctl_word seen[2];          /* ctl as it was taken over */
+	mrt__ctl_word seen[3];          /* ctl as it was taken over */
+	uint64_t watch_end;             /* all is timed until then; UINT64_MAX: nobody looks */
 	uint8_t seen_listeners;         /* mrt__meter_listeners() then */
 	bool records_polls;
 	bool records_ops;
@@ -41,6 +48,7 @@ struct mrt__meter {
 	uint32_t op_interval;           /* their mean distance; UINT32_MAX: none is */
 	uint64_t random;
 	uint32_t turns_left;            /* turns until the clock is read anyway */
+	uint32_t stamp;                 /* of clock_ns: for each op that begins */
 
 	/* since clock_ns */
 	uint32_t looks;                 /* turns: how often the depths were looked at */
@@ -49,10 +57,16 @@ struct mrt__meter {
 	uint64_t clock_ns;
 };
 
+static inline void mrt__meter_set_clock(struct mrt__meter *m, uint64_t now)
+{
+	m->clock_ns = now;
+	m->stamp = (uint32_t)(now >> MRT__METER_STAMP_SHIFT) & MRT__METER_STAMP_MASK;
+}
+
 /* @param random  any number: where sampling begins */
 void mrt__meter_init(struct mrt__meter *m, const struct mrt__stats *stats, unsigned worker, uint64_t now, uint32_t random);
 
-/* Take over what ctl and the listeners ask for. */
+/* Take over what ctl and the listeners ask for, at clock_ns. */
 void mrt__meter_update(struct mrt__meter *m);
 
 /* Who listens, a bit each: one that comes is seen also where another listens already. */
@@ -71,6 +85,7 @@ static inline void mrt__meter_look(struct mrt__meter *m)
 	const mrt__ctl_word *c = (const void *)m->ctl;
 
 	if (mrt__unlikely(mrt__stat_get(&c[0]) != m->seen[0] || mrt__stat_get(&c[1]) != m->seen[1] ||
+			  mrt__stat_get(&c[2]) != m->seen[2] || m->clock_ns >= m->watch_end ||
 			  mrt__meter_listeners() != m->seen_listeners))
 		mrt__meter_update(m);
 }
@@ -119,7 +134,7 @@ void mrt__meter_clock(struct mrt__meter *m, uint64_t now);
 static inline void mrt__meter_slept(struct mrt__meter *m, uint32_t inflight, uint64_t slept_ns, uint64_t now)
 {
 	mrt__stat_add(&m->stats->inflight_ns, inflight * slept_ns);
-	m->clock_ns = now;
+	mrt__meter_set_clock(m, now);
 	mrt__meter_look(m);
 }
 

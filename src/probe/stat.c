@@ -254,7 +254,10 @@ uint64_t mrt__stats_start_ticks(int pid)
 	unsigned field;
 	int fd;
 
-	(void)snprintf(path, sizeof(path), "/proc/%d/stat", pid); /* fits */
+	if (pid > 0)
+		(void)snprintf(path, sizeof(path), "/proc/%d/stat", pid); /* fits */
+	else
+		(void)snprintf(path, sizeof(path), "/proc/self/stat"); /* right also where /proc is that of another PID namespace */
 	fd = open(path, O_RDONLY | O_CLOEXEC);
 	if (fd < 0)
 		return 0;
@@ -280,7 +283,7 @@ static void fill_consts(struct mrt__stats *s, const struct mrt__stats_opts *opts
 	mrt__stat_set(&g->flavour, opts->flavour);
 	mrt__stat_set(&g->created_ns, opts->now_ns);
 	mrt__stat_set(&g->pid, getpid());
-	mrt__stat_set(&g->start_ticks, mrt__stats_start_ticks(getpid()));
+	mrt__stat_set(&g->start_ticks, mrt__stats_start_ticks(0));
 	if (stat("/proc/self/ns/pid", &ns) == 0)
 		mrt__stat_set(&g->pid_ns, ns.st_ino);
 	if (s->backend == MRT__STATS_BPF) {

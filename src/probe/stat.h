@@ -128,7 +128,7 @@ int mrt__stats_pin(struct mrt__stats *stats);
 /* Remove the pins. The maps live on with the memory. */
 void mrt__stats_unpin(struct mrt__stats *stats);
 
-/* Start time of a process in clock ticks since boot, field 22 of its stat file; 0: there is no such process. */
+/* Start time of a process in clock ticks since boot, field 22 of its stat file; 0: there is no such process. @param pid  0: this one */
 uint64_t mrt__stats_start_ticks(int pid);
 
 #endif

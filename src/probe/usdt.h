@@ -30,8 +30,9 @@
 	X(steal, "`thief` took nr tasks from `victim`", thief, victim, nr)                                             \
 	X(overflow, "a full local queue gave nr tasks to inject", worker, nr)                                          \
 	X(inject, "nr tasks came into the inject queue, which now holds `depth`", nr, depth)                           \
-	X(park, "a worker goes to sleep; timeout -1: until it is woken", worker, timeout_ns)                           \
-	X(unpark, "it is awake again", worker, slept_ns)                                                               \
+	X(park, "a worker goes to sleep at `now_ns`; timeout -1: until it is woken", worker, timeout_ns, now_ns)       \
+	X(unpark, "since `now_ns` it is awake again; also after a park that ended before it slept, and was not fired", \
+	  worker, slept_ns, now_ns)                                                                                    \
 	X(op_submit, "an op for the ring was started; opcode is io_uring's", worker, op, opcode, fd)                   \
 	X(op_complete, "its last completion was reaped; op_ns: since it was staged, 0: not timed", worker, op, opcode, \
 	  res, op_ns)                                                                                                  \

@@ -35,8 +35,10 @@
 #include "blocking/pool.h"
 #include "ring/ring.h"
 #include "rt/fork.h"
+#include "rt/watchdog.h"
 #include "sched/arena.h"
 #include "sched/files.h"
+#include "sched/layout.h"
 #include "sched/sched.h"
 #include "sched/worker.h"
 
@@ -59,6 +61,7 @@ struct mrt_runtime {
 	unsigned rings_nr, workers_made, threads_nr;
 	struct mrt__ring **rings;
 	pthread_t *threads;
+	struct mrt__watchdog *watchdog; /* NULL: none */
 
 	pthread_mutex_t lock;           /* of what follows */
 	pthread_cond_t changed;
@@ -195,6 +198,8 @@ static int fill_defaults(struct mrt_runtime_opts *o, unsigned cpus_allowed)
 	    check_range(o, "sqpoll_idle_ms", o->sqpoll_idle_ms, 1, 60000) ||
 	    check_range(o, "arena_bytes_max", o->arena_bytes_max, ARENA_BYTES_MIN, MRT__ARENA_BYTES_MAX) ||
 	    check_range(o, "arena_bytes", o->arena_bytes, 0, o->arena_bytes_max))
+		return -EINVAL;
+	if (o->watchdog_ns && check_range(o, "watchdog_ns", o->watchdog_ns, MRT__WATCHDOG_NS_MIN, MRT__WATCHDOG_NS_MAX))
 		return -EINVAL;
 	o->files_max = round_up_pow2(o->files_max);
 	if (check_range(o, "cq_entries", o->cq_entries, 2, 65536) ||
@@ -524,6 +529,7 @@ static void free_runtime(struct mrt_runtime *rt)
 	while (atomic_load_explicit(&s->remote_done, memory_order_acquire) !=
 	       atomic_load_explicit(&s->remote_wakes, memory_order_relaxed)) /* relaxed: it does not rise any more */
 		(void)sched_yield(); /* for a few instructions of theirs; cannot fail on Linux */
+	mrt__watchdog_destroy(rt->watchdog);
 	report_handles(s, rt->workers_made);
 	mrt__sched_log_remove(s);
 	mrt__fork_remove(&rt->fork);
@@ -625,9 +631,18 @@ static int build(struct mrt_runtime *rt, const struct mrt_runtime_opts *o, const
 		err = tell(o, "the blocking pool", mrt__pool_create(&po, &rt->sched.pool));
 	if (!err)
 		err = tell(o, "a fork handler", mrt__fork_add(&rt->fork));
+	if (!err && o->watchdog_ns)
+		err = tell(o, "the watchdog", mrt__watchdog_create(&rt->sched, o->watchdog_ns, rt->name, &rt->watchdog));
 	if (!err && !rt->sched.current_thread)
 		err = start_threads(rt, o);
 	return err;
+}
+
+/* All is built: who looks from outside may follow pointers from here on. */
+static void publish(struct mrt_runtime *rt)
+{
+	mrt__stat_set(&rt->sched.stats_mem.global->runtime, (uintptr_t)&rt->sched);
+	mrt__stat_set(&rt->sched.stats_mem.global->layout, (uintptr_t)&mrt__layout);
 }
 
 int mrt_runtime_create(const struct mrt_runtime_opts *opts, struct mrt_runtime **ret_rt)
@@ -658,12 +673,15 @@ int mrt_runtime_create(const struct mrt_runtime_opts *opts, struct mrt_runtime *
 	err = o.cpus_nr ? build(rt, &o, o.cpus, o.cpus_nr) : build(rt, &o, cpus, cpus_nr > 0 ? (unsigned)cpus_nr : 0);
 	if (err) {
 		join_threads(rt);
-		if (rt->drain_err)
+		if (rt->drain_err) {
+			mrt__watchdog_destroy(rt->watchdog);
 			say(&o, "a ring still holds requests of the kernel's: its memory is not freed");
-		else
+		} else {
 			free_runtime(rt);
+		}
 		return err;
 	}
+	publish(rt);
 	mrt__sched_log_add(&rt->sched);
 	*ret_rt = rt;
 	return 0;
@@ -920,6 +938,7 @@ void mrt_runtime_destroy(struct mrt_runtime *rt)
 	if (rt->drain_err) {
 		mrt__sched_log(&rt->sched, MRT_LOG_ERROR,
 			       "a ring still holds requests of the kernel's: the runtime's memory is not freed");
+		mrt__watchdog_destroy(rt->watchdog);
 		mrt__sched_log_remove(&rt->sched); /* its context may go with the caller */
 		return;
 	}

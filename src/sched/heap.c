@@ -28,20 +28,6 @@
 #define UNPOISON(cell, bytes) ((void)0)
 #endif
 
-struct mrt__slab {
-	struct mrt__heap *heap;
-	struct mrt__slab *next, **pprev;        /* heap->slabs */
-	struct mrt__slab *partial_next, **partial_pprev;        /* NULL pprev: not in the list */
-	struct mrt__heap_cell *free;
-	uint32_t cell_bytes;
-	uint32_t cells_nr;
-	uint32_t used_nr;       /* cells handed out at least once: the ones before it are initialised */
-	uint32_t live_nr;       /* cells handed out and not (yet) seen freed */
-	uint32_t class_idx;
-	size_t map_bytes;       /* a mapping of its own; 0: part of a chunk */
-};
-_Static_assert(sizeof(struct mrt__slab) <= MRT__SLAB_HEADER_BYTES, "the header has its room");
-
 #define MRT__PAGE_BYTES ((size_t)4096) /* of a system with larger ones the calls below fail, which only keeps memory */
 
 struct mrt__heap_chunk {

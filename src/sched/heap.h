@@ -38,7 +38,6 @@
 #define MRT__HEAP_WARM_MAX 128u                 /* empty slabs that keep their memory: 8 MiB */
 
 struct mrt__heap;
-struct mrt__slab;
 struct mrt__heap_chunk;
 
 /* A free cell: the second word, because the task word (the second too: dead, without LIVE) must not be mistaken. */
@@ -47,6 +46,20 @@ struct mrt__heap_cell {
 	uint64_t word;                  /* 0: no task here */
 	struct mrt__heap_cell *next;
 };
+
+struct mrt__slab {
+	struct mrt__heap *heap;
+	struct mrt__slab *next, **pprev;        /* heap->slabs */
+	struct mrt__slab *partial_next, **partial_pprev;        /* NULL pprev: not in the list */
+	struct mrt__heap_cell *free;
+	uint32_t cell_bytes;
+	uint32_t cells_nr;
+	uint32_t used_nr;       /* cells handed out at least once: the ones before it are initialised */
+	uint32_t live_nr;       /* cells handed out and not (yet) seen freed */
+	uint32_t class_idx;
+	size_t map_bytes;       /* a mapping of its own; 0: part of a chunk */
+};
+_Static_assert(sizeof(struct mrt__slab) <= MRT__SLAB_HEADER_BYTES, "the header has its room");
 
 struct mrt__heap_class {
 	struct mrt__slab *partial;      /* slabs with a free cell; the first serves */

@@ -62,7 +62,7 @@ static inline void mark_written(const struct mrt__op *op, int32_t res)
 /* What the kernel says of an op that io-wq was told to stop; no error number of its own outside the kernel. */
 #define RESTARTSYS 512
 
-static const char *const kind_names[MRT__OP_KINDS_NR] = {
+const char *const mrt__op_kind_names[MRT__OP_KINDS_NR] = {
 #define MRT__X(NAME, name) [MRT__OP_##NAME] = name,
 	MRT__OP_KINDS(MRT__X)
 #undef MRT__X
@@ -70,7 +70,7 @@ static const char *const kind_names[MRT__OP_KINDS_NR] = {
 
 const char *mrt__op_kind_name(unsigned kind)
 {
-	return kind < MRT__OP_KINDS_NR ? kind_names[kind] : "?";
+	return kind < MRT__OP_KINDS_NR ? mrt__op_kind_names[kind] : "?";
 }
 
 /* ---- begin ---- */
@@ -181,8 +181,8 @@ static inline __attribute__((always_inline)) struct mrt__worker *begin(struct mr
 	op->hflags = 0;
 	op->task = t;
 	op->rflags = 0;
-	/* relaxed: nobody else knows the op yet */
-	atomic_store_explicit(&op->msg, MRT__OP_MSG_NONE, memory_order_relaxed);
+	/* MRT__OP_MSG_NONE, and when it began, for who looks from outside; relaxed: nobody else knows the op yet */
+	atomic_store_explicit(&op->msg, w->meter.stamp, memory_order_relaxed);
 	link_op(t, op);
 	return w;
 }

@@ -103,6 +103,7 @@ enum mrt__op_kind {
 #define MRT__OPR_POLLED (1u << 7)       /* on the polled ring */
 #define MRT__OPR_TIMED (1u << 4)        /* a ring op (the others have UNDONE there): done_next holds when it was staged */
 
+/* In the bits above: the worker's clock when the op began, as in mrt__meter.stamp. Gone once there is a message. */
 enum mrt__op_msg {
 	MRT__OP_MSG_NONE = 0,
 	MRT__OP_MSG_SENT = 1,           /* in the ring owner's mailbox. -> CONSUMED by it, WAITING by the holder */
@@ -181,6 +182,8 @@ static inline bool mrt__op_is_rw(const struct mrt__op *op)
 }
 
 /* "read", "sleep", ... */
+extern const char *const mrt__op_kind_names[MRT__OP_KINDS_NR];
+
 const char *mrt__op_kind_name(unsigned kind);
 
 /**

@@ -1034,6 +1034,7 @@ static void left_idle(struct mrt__worker *w)
 	mrt__stat_add(&w->stats->park_ns, w->slept_ns);
 	mrt__meter_slept(&w->meter, w->inflight, w->slept_ns, now);
 	w->parked_ns = now;
+	mrt__fire(unpark, w->index, w->slept_ns, now);
 }
 
 /*
@@ -1081,7 +1082,7 @@ bool mrt__worker_park_begin(struct mrt__worker *w, uint64_t *ret_timeout_ns)
 			w->trim_ns = now + TRIM_AFTER_NS;
 		*ret_timeout_ns = mrt__min(*ret_timeout_ns, w->trim_ns > now ? w->trim_ns - now : 0);
 	}
-	mrt__fire(park, w->index, *ret_timeout_ns);
+	mrt__fire(park, w->index, *ret_timeout_ns, now);
 	return true;
 }
 
@@ -1089,7 +1090,6 @@ void mrt__worker_park_end(struct mrt__worker *w)
 {
 	(void)mrt__park_end(&w->park); /* woken or not, the next tick looks everywhere */
 	left_idle(w);
-	mrt__fire(unpark, w->index, w->slept_ns);
 }
 
 void mrt__worker_park(struct mrt__worker *w)

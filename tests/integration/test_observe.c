@@ -9,12 +9,7 @@
  */
 #include <errno.h>
 #include <fcntl.h>
-#include <grp.h>
-#include <linux/audit.h>
 #include <linux/bpf.h>
-#include <linux/capability.h>
-#include <linux/filter.h>
-#include <linux/seccomp.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -22,7 +17,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mount.h>
-#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -31,12 +25,8 @@
 #include "fixture.h"
 #include "itest.h"
 #include "observe.h"
+#include "subject.h"
 
-#ifndef CAP_PERFMON
-#define CAP_PERFMON 38
-#define CAP_BPF 39
-#endif
-#define NOBODY 65534
 #define TASKS 50u
 #define YIELDS 20u
 #define POLLS (TASKS * (YIELDS + 1))
@@ -44,153 +34,6 @@
 
 static bool has_bpf;    /* found by trying: this process may make maps */
 static bool has_bpftool;
-
-static bool try_bpf(void)
-{
-	union bpf_attr attr = { .map_type = BPF_MAP_TYPE_ARRAY, .map_flags = BPF_F_MMAPABLE, .key_size = 4,
-				.value_size = 8, .max_entries = 1 };
-	long fd = syscall(SYS_bpf, BPF_MAP_CREATE, &attr, sizeof(attr));
-
-	if (fd >= 0)
-		close((int)fd);
-	return fd >= 0;
-}
-
-/* ---- the child that is looked at ---- */
-
-#define CAPS_ALL UINT64_MAX     /* stay who we are */
-
-struct subject_opts {
-	int kind;
-	uint32_t flags;
-	uint64_t caps;                          /* become nobody with these */
-	unsigned forbidden[2];                  /* system calls that fail with EPERM; 0: none */
-	void (*work)(struct mrt_runtime *rt);   /* before it is looked at, and when it is told to */
-	void (*other)(struct mrt_runtime *rt);  /* when it is told to */
-};
-
-enum { SUBJECT_END, SUBJECT_WORK, SUBJECT_OTHER };
-
-struct subject {
-	pid_t pid;
-	int to, from;
-	char backend[16];
-	uint64_t note;          /* what the work has left */
-};
-
-static atomic_uint_fast64_t note;
-
-static void forbid(unsigned nr)
-{
-	struct sock_filter code[] = {
-		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
-		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, nr, 0, 1),
-		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
-		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
-	};
-	struct sock_fprog prog = { .len = sizeof(code) / sizeof(code[0]), .filter = code };
-
-	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) || prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &prog))
-		_exit(9);
-}
-
-static void become_nobody(uint64_t caps)
-{
-	struct __user_cap_header_struct h = { .version = _LINUX_CAPABILITY_VERSION_3 };
-	struct __user_cap_data_struct d[2] = { { (uint32_t)caps, (uint32_t)caps, 0 },
-					       { (uint32_t)(caps >> 32), (uint32_t)(caps >> 32), 0 } };
-
-	if (prctl(PR_SET_KEEPCAPS, 1, 0, 0, 0) || setgroups(0, NULL) || setresgid(NOBODY, NOBODY, NOBODY) ||
-	    setresuid(NOBODY, NOBODY, NOBODY) || syscall(SYS_capset, &h, d) || prctl(PR_SET_DUMPABLE, 1, 0, 0, 0))
-		_exit(8);
-}
-
-static void subject_main(const struct subject_opts *so, int from, int to)
-{
-	struct mrt_runtime_opts opts = itest_opts(so->kind);
-	struct subject s = { .pid = getpid() };
-	struct mrt_runtime *rt;
-	char byte;
-
-	alarm(ITEST_LIMIT_S);
-	opts.flags |= so->flags;
-	if (so->caps != CAPS_ALL)
-		become_nobody(so->caps);
-	if (so->forbidden[0])
-		forbid(so->forbidden[0]);
-	if (so->forbidden[1])
-		forbid(so->forbidden[1]);
-	rt = itest_create(&opts);
-	if (so->work)
-		so->work(rt);
-	snprintf(s.backend, sizeof(s.backend), "%s", mrt_stats_backend(rt));
-	s.note = atomic_load(&note);
-	for (;;) {
-		if (write(to, &s, sizeof(s)) != sizeof(s) || read(from, &byte, 1) != 1)
-			_exit(7);
-		if (byte == SUBJECT_END)
-			break;
-		(byte == SUBJECT_WORK ? so->work : so->other)(rt);
-		s.note = atomic_load(&note);
-	}
-	mrt_runtime_destroy(rt);
-	_exit(0);
-}
-
-static struct subject subject_start(const struct subject_opts *so)
-{
-	struct subject s;
-	int down[2], up[2];
-	pid_t pid;
-
-	ck_assert_int_eq(pipe2(down, O_CLOEXEC), 0);
-	ck_assert_int_eq(pipe2(up, O_CLOEXEC), 0);
-	fflush(NULL);
-	pid = fork();
-	ck_assert_int_ge(pid, 0);
-	if (pid == 0) {
-		close(down[1]);
-		close(up[0]);
-		subject_main(so, down[0], up[1]);
-	}
-	close(down[0]);
-	close(up[1]);
-	ck_assert_msg(read(up[0], &s, sizeof(s)) == sizeof(s), "the subject did not start");
-	s.pid = pid;
-	s.to = down[1];
-	s.from = up[0];
-	return s;
-}
-
-/* Let it do something more, and wait until it has. */
-static void subject_do(struct subject *s, char what)
-{
-	struct subject said;
-
-	ck_assert_int_eq(write(s->to, &what, 1), 1);
-	ck_assert_msg(read(s->from, &said, sizeof(said)) == sizeof(said), "the subject has ended");
-	s->note = said.note;
-}
-
-static void subject_end(struct subject *s)
-{
-	const char end = SUBJECT_END;
-	int status;
-
-	ck_assert_int_eq(write(s->to, &end, 1), 1);
-	ck_assert_int_eq(waitpid(s->pid, &status, 0), s->pid);
-	ck_assert_msg(status == 0, "the subject ended with status %#x", status);
-	close(s->to);
-	close(s->from);
-}
-
-static void subject_kill(struct subject *s)
-{
-	ck_assert_int_eq(kill(s->pid, SIGKILL), 0);
-	ck_assert_int_eq(waitpid(s->pid, NULL, 0), s->pid);
-	close(s->to);
-	close(s->from);
-}
 
 /* ---- work with a number of polls that is known ---- */
 
@@ -246,12 +89,12 @@ struct capability_case {
 };
 
 static const struct capability_case capability_cases[] = {
-	{ "as this process", CAPS_ALL, { 0 }, "bpf" },
+	{ "as this process", SUBJECT_CAPS_ALL, { 0 }, "bpf" },
 	{ "CAP_BPF", UINT64_C(1) << CAP_BPF, { 0 }, "bpf" },
 	{ "CAP_BPF and CAP_PERFMON", UINT64_C(1) << CAP_BPF | UINT64_C(1) << CAP_PERFMON, { 0 }, "bpf" },
 	{ "none", 0, { 0 }, "memfd" },
-	{ "no bpf(2)", CAPS_ALL, { SYS_bpf }, "memfd" },
-	{ "no bpf(2), no memfd_create(2)", CAPS_ALL, { SYS_bpf, SYS_memfd_create }, "heap" },
+	{ "no bpf(2)", SUBJECT_CAPS_ALL, { SYS_bpf }, "memfd" },
+	{ "no bpf(2), no memfd_create(2)", SUBJECT_CAPS_ALL, { SYS_bpf, SYS_memfd_create }, "heap" },
 };
 #define CAPABILITY_CASES_NR ((int)(sizeof(capability_cases) / sizeof(capability_cases[0])))
 
@@ -262,7 +105,7 @@ START_TEST(what_is_allowed_decides_where_the_statistics_are)
 				   .forbidden = { c->forbidden[0], c->forbidden[1] } };
 	struct subject s;
 
-	if (c->caps != CAPS_ALL && (geteuid() != 0 || (c->caps && !has_bpf))) {
+	if (c->caps != SUBJECT_CAPS_ALL && (geteuid() != 0 || (c->caps && !has_bpf))) {
 		printf("%s: skipped: this process cannot give it\n", c->name);
 		return;
 	}
@@ -279,7 +122,7 @@ END_TEST
 
 START_TEST(an_option_keeps_away_from_bpf)
 {
-	struct subject_opts so = { .kind = ITEST_TWO, .caps = CAPS_ALL, .flags = MRT_RUNTIME_STATS_MEMFD,
+	struct subject_opts so = { .kind = ITEST_TWO, .caps = SUBJECT_CAPS_ALL, .flags = MRT_RUNTIME_STATS_MEMFD,
 				   .work = known_polls };
 	struct subject s = subject_start(&so);
 
@@ -295,7 +138,7 @@ END_TEST
 
 START_TEST(every_flavour_counts_in_the_map)
 {
-	struct subject_opts so = { .kind = _i, .caps = CAPS_ALL, .work = known_polls };
+	struct subject_opts so = { .kind = _i, .caps = SUBJECT_CAPS_ALL, .work = known_polls };
 	struct subject s = subject_start(&so);
 
 	check_known(&s);
@@ -320,7 +163,7 @@ static char *output_of(const char *command)
 
 START_TEST(bpftool_prints_typed_values)
 {
-	struct subject_opts so = { .kind = ITEST_TWO, .caps = CAPS_ALL, .work = known_polls };
+	struct subject_opts so = { .kind = ITEST_TWO, .caps = SUBJECT_CAPS_ALL, .work = known_polls };
 	unsigned long long sum = 0, polls;
 	char command[128], *text, *p;
 	struct subject s;
@@ -365,7 +208,7 @@ ITEST_CHILD(hanger, { int unused; })
 {
 	(void)self;
 	(void)f;
-	atomic_fetch_add(&note, 1);
+	atomic_fetch_add(&subject_note, 1);
 	for (;;)
 		pause();
 	return MRT_POLL_PENDING;
@@ -378,13 +221,13 @@ static void hang(struct mrt_runtime *rt)
 	known_polls(rt);
 	for (i = 0; i < nr; i++)
 		mrt_detach(itest_spawn(rt, hanger_poll, NULL, sizeof(struct hanger)));
-	ITEST_WAIT(atomic_load(&note) == nr, 10000);
-	atomic_store(&note, (uint64_t)(uintptr_t)hanger_poll);
+	ITEST_WAIT(atomic_load(&subject_note) == nr, 10000);
+	atomic_store(&subject_note, (uint64_t)(uintptr_t)hanger_poll);
 }
 
 START_TEST(a_process_that_hangs_shows_where)
 {
-	struct subject_opts so = { .kind = ITEST_TWO, .caps = CAPS_ALL, .work = hang,
+	struct subject_opts so = { .kind = ITEST_TWO, .caps = SUBJECT_CAPS_ALL, .work = hang,
 				   .flags = _i ? MRT_RUNTIME_STATS_MEMFD : 0 };
 	struct subject s = subject_start(&so);
 	uint64_t polls;
@@ -409,7 +252,7 @@ END_TEST
 
 START_TEST(full_timing_tells_when_a_poll_began)
 {
-	struct subject_opts so = { .kind = ITEST_TWO, .caps = CAPS_ALL, .other = hang };
+	struct subject_opts so = { .kind = ITEST_TWO, .caps = SUBJECT_CAPS_ALL, .other = hang };
 	struct subject s = subject_start(&so);
 	uint64_t before;
 	struct observe o;
@@ -447,7 +290,7 @@ static uint64_t polls_timed(const struct observe *o, uint64_t *ret_buckets)
 
 START_TEST(poll_timing_is_switched_from_outside)
 {
-	struct subject_opts so = { .kind = _i / 2, .caps = CAPS_ALL, .work = known_polls,
+	struct subject_opts so = { .kind = _i / 2, .caps = SUBJECT_CAPS_ALL, .work = known_polls,
 				   .flags = _i % 2 ? MRT_RUNTIME_STATS_MEMFD : 0 };
 	struct subject s = subject_start(&so);
 	uint64_t timed, buckets, before;
@@ -607,7 +450,7 @@ static uint64_t sum_of(const uint64_t *buckets)
 
 START_TEST(ops_are_counted_by_opcode_and_timed_by_sample)
 {
-	struct subject_opts so = { .kind = ITEST_TWO, .caps = CAPS_ALL, .work = do_nops };
+	struct subject_opts so = { .kind = ITEST_TWO, .caps = SUBJECT_CAPS_ALL, .work = do_nops };
 	struct subject s = subject_start(&so);
 	struct mrt_worker_hists sum, before;
 	struct observe o;
@@ -654,7 +497,7 @@ static uint32_t sum_gauge(const struct observe *o, size_t offset)
 
 START_TEST(an_op_that_waits_for_a_peer_is_told_apart_and_integrated)
 {
-	struct subject_opts so = { .kind = ITEST_TWO, .caps = CAPS_ALL, .other = do_recv };
+	struct subject_opts so = { .kind = ITEST_TWO, .caps = SUBJECT_CAPS_ALL, .other = do_recv };
 	uint64_t start, ns, integral = 0;
 	struct mrt_worker_hists sum;
 	char dir[FIXTURE_PATH];
@@ -767,7 +610,7 @@ ITEST_CHILD(sleeper, { struct mrt_op op; })
 static int64_t call_blocks(void *arg)
 {
 	(void)arg;
-	while (!atomic_load(&note))
+	while (!atomic_load(&subject_note))
 		itest_pause();
 	return 0;
 }
@@ -786,7 +629,7 @@ static void fill_global(struct mrt_runtime *rt)
 	unsigned i;
 
 	if (blocker) {
-		atomic_store(&note, 1);
+		atomic_store(&subject_note, 1);
 		(void)itest_join(blocker);
 		return;
 	}
@@ -797,7 +640,7 @@ static void fill_global(struct mrt_runtime *rt)
 
 START_TEST(the_whole_runtime_is_in_mrt_global)
 {
-	struct subject_opts so = { .kind = ITEST_TWO, .caps = CAPS_ALL, .work = fill_global };
+	struct subject_opts so = { .kind = ITEST_TWO, .caps = SUBJECT_CAPS_ALL, .work = fill_global };
 	struct subject s = subject_start(&so);
 	struct observe o;
 
@@ -847,13 +690,13 @@ static void check_pinned(int pid, bool pinned)
 	unsigned i;
 
 	for (i = 0; i < 4; i++)
-		ck_assert_msg(exists(PINS "/%d/%s", pid, map_names[i]) == pinned, "%d %s", pid, map_names[i]);
+		ck_assert_msg(exists(PINS "/%d/%s", pid, map_names[i]) == pinned, "%d %s: pinned %d", pid, map_names[i], !pinned);
 	ck_assert(exists(PINS "/%d", pid) == pinned);
 }
 
 START_TEST(pins_are_made_on_request_and_go_with_the_runtime)
 {
-	struct subject_opts so = { .kind = ITEST_TWO, .caps = CAPS_ALL, .work = known_polls };
+	struct subject_opts so = { .kind = ITEST_TWO, .caps = SUBJECT_CAPS_ALL, .work = known_polls };
 	struct subject s;
 
 	if (!own_bpffs()) {
@@ -873,7 +716,7 @@ END_TEST
 
 START_TEST(pins_of_the_dead_are_removed_and_those_of_the_living_stay)
 {
-	struct subject_opts so = { .kind = ITEST_CURRENT, .caps = CAPS_ALL, .flags = MRT_RUNTIME_STATS_PIN };
+	struct subject_opts so = { .kind = ITEST_CURRENT, .caps = SUBJECT_CAPS_ALL, .flags = MRT_RUNTIME_STATS_PIN };
 	struct subject dead, reused, alive, next;
 	struct observe o;
 	char from[64], to[64];
@@ -888,6 +731,7 @@ START_TEST(pins_of_the_dead_are_removed_and_those_of_the_living_stay)
 	/* the number of a process that lives (this one), with the start time of another */
 	ck_assert_int_eq(observe_open(reused.pid, &o), 0);
 	((struct mrt_global_stats *)o.mem[2])->pid = (uint32_t)getpid();
+	((struct mrt_global_stats *)o.mem[2])->start_ticks += 1000; /* all of them begin within one tick, or two */
 	observe_close(&o);
 	subject_kill(&dead);
 	subject_kill(&reused);
@@ -993,7 +837,7 @@ static Suite *observe_suite(void)
 int main(void)
 {
 	itest_need_io_uring();
-	has_bpf = try_bpf();
+	has_bpf = subject_has_bpf();
 	has_bpftool = system("bpftool version >/dev/null 2>&1") == 0;
 	return itest_main(observe_suite());
 }

@@ -21,7 +21,7 @@
 #include <unistd.h>
 
 #include "itest.h"
-#include "notes.h"
+#include "bpf/notes.h"
 #include "probe/usdt.h"
 
 #define ARGS_MAX 6
@@ -356,6 +356,8 @@ static void check_figures(const struct figures *before, const struct figures *af
 	ck_assert_uint_eq(SEEN(stall), COUNTED(stalls));
 	ck_assert_uint_ge(SEEN(inject), SEEN(overflow) + 1);
 	ck_assert_uint_le(SEEN(park), COUNTED(parks));
+	ck_assert_uint_eq(SEEN(unpark), COUNTED(parks));
+	ck_assert_uint_eq(SUM(unpark, 1), COUNTED(park_ns));
 	ck_assert_uint_ge(SEEN(task_wake), SEEN(task_spawn));
 }
 

@@ -87,6 +87,34 @@ START_TEST(knobs_say_which_polls_are_timed_and_recorded)
 }
 END_TEST
 
+static bool times_all(void)
+{
+	return meter.record_mask == 0 && meter.shows_start && meter.records_polls && meter.op_interval == 1 && meter.records_ops;
+}
+
+START_TEST(somebody_who_looks_has_all_timed_until_then)
+{
+	mrt__meter_clock(&meter, 5000);
+	ck_assert(!times_all());
+	stats.ctl->watched_until_ns = 5000; /* is over */
+	mrt__meter_clock(&meter, 5001);
+	ck_assert(!times_all());
+	stats.ctl->watched_until_ns = 7000;
+	mrt__meter_clock(&meter, 6000);
+	ck_assert(times_all());
+	stats.ctl->watched_until_ns = 9000; /* goes on looking */
+	mrt__meter_clock(&meter, 8999);
+	ck_assert(times_all());
+	stats.ctl->poll_timing = MRT_TIMING_OFF; /* the knobs are for later */
+	mrt__meter_look(&meter);
+	ck_assert(times_all());
+	mrt__meter_slept(&meter, 0, 1, 9000);
+	ck_assert(!times_all());
+	ck_assert(!meter.records_polls);
+	ck_assert_uint_eq(meter.op_interval, 32);
+}
+END_TEST
+
 #if MRT__USDT
 /* As the kernel does, which writes where the program only reads. */
 static void listen_to(const volatile uint16_t *sem, int by)
@@ -136,6 +164,30 @@ START_TEST(ops_are_sampled_near_their_rate_and_not_in_step)
 	ck_assert_uint_eq(stats.hists[1].ops_timed, timed);
 	ck_assert_uint_eq(stats.hists[1].op_timed[22], timed);
 	ck_assert_uint_eq(stats.hists[1].io_sum_ns + stats.hists[1].peer_sum_ns, stats.hists[1].op_sum_ns[22]);
+}
+END_TEST
+
+START_TEST(each_opcode_has_a_histogram_while_there_are_slots)
+{
+	struct mrt_worker_hists *h = &stats.hists[1];
+	unsigned i, slot;
+	uint64_t sum;
+
+	for (i = 0; i < MRT_OP_SLOTS_NR + 3; i++) {
+		mrt__meter_op_end(&meter, 40 - i, true, 1000);
+		mrt__meter_op_end(&meter, 40 - i, true, 1u << 20);
+	}
+	for (slot = 0; slot < MRT_OP_SLOTS_NR; slot++) {
+		const uint64_t *buckets = &h->op_hist[slot * MRT_HIST_NR];
+
+		ck_assert_uint_eq(h->op_slot[slot], 40 - slot + 1);
+		ck_assert_uint_eq(buckets[mrt__hist_bucket(1000)], 1);
+		ck_assert_uint_eq(buckets[mrt__hist_bucket(1u << 20)], 1);
+		for (sum = i = 0; i < MRT_HIST_NR; i++)
+			sum += buckets[i];
+		ck_assert_uint_eq(sum, 2);
+	}
+	ck_assert_uint_eq(h->op_sum_ns[40 - MRT_OP_SLOTS_NR], 1000 + (1u << 20)); /* found no slot */
 }
 END_TEST
 
@@ -288,7 +340,9 @@ int main(void)
 #if MRT__USDT
 	tcase_add_test(tc, a_listener_is_noticed_also_where_another_listens_already);
 #endif
+	tcase_add_test(tc, somebody_who_looks_has_all_timed_until_then);
 	tcase_add_test(tc, ops_are_sampled_near_their_rate_and_not_in_step);
+	tcase_add_test(tc, each_opcode_has_a_histogram_while_there_are_slots);
 	tcase_add_test(tc, an_opcode_beyond_the_table_stays_inside_it);
 	tcase_add_test(tc, integrals_are_depth_times_time);
 	tcase_add_test(tc, a_block_is_copied_whole);

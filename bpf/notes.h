@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* USDT notes of an ELF file, as a tracer reads them. */
-#ifndef MRT_TESTS_NOTES_H
-#define MRT_TESTS_NOTES_H
+/* USDT notes of an ELF file: where a tracer finds the probes. */
+#ifndef BPF_NOTES_H
+#define BPF_NOTES_H
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -11,13 +11,17 @@
 struct note {
 	char provider[32], name[32], args[64];
 	uint64_t offset, sem_offset;    /* in the file: what uprobes want */
-	uint64_t address, sem_address;  /* as linked */
+	uint64_t address, sem_address;  /* as linked; sem_address 0: it has no semaphore */
 	unsigned sem_segments;          /* writable segments that map the semaphore's page of the file */
 	bool sem_alone;                 /* its section fills whole pages, so no linker puts anything else there */
 	unsigned char code[8];          /* at the place */
 };
 
-/* @return how many, -errno */
+/**
+ * Read the notes of a 64-bit ELF file of this machine's byte order, whatever it contains.
+ *
+ * @return how many, at most NOTES_MAX; 0: it has none; -ENOEXEC: not such a file, or a broken one; -errno
+ */
 int notes_read(const char *path, struct note ret[NOTES_MAX]);
 
 #endif

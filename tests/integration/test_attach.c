@@ -1,0 +1,624 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Runtimes of other processes as `martlet top` and its kin find them (tools/attach.h): with all capabilities, with CAP_BPF
+ * alone, with none, through pins that can only be read; several runtimes of a process, processes of another PID namespace;
+ * and what must be refused: what the dead have left, numbers that were used again, inherited descriptors, other versions of the
+ * library, files that lie about their size.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/bpf.h>
+#include <linux/capability.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "fixture.h"
+#include "itest.h"
+#include "observe.h"
+#include "subject.h"
+
+#include "attach.h"
+
+#define TASKS 50u
+#define YIELDS 20u
+#define POLLS (TASKS * (YIELDS + 1))
+#define PINS "/sys/fs/bpf/mrt"
+
+static bool has_bpf;
+
+ITEST_CHILD(yielder, { struct mrt_op op; unsigned i; })
+{
+	MRT_BEGIN(self);
+	for (f->i = 0; f->i < YIELDS; f->i++)
+		MRT_AWAIT(self, mrt_yield(&f->op));
+	MRT_RETURN(self, 0);
+}
+
+static void known_polls(struct mrt_runtime *rt)
+{
+	unsigned i;
+
+	for (i = 0; i < TASKS; i++)
+		ck_assert_int_eq(mrt_block_on(rt, yielder_poll, NULL, sizeof(struct yielder), NULL), 0);
+}
+
+static uint64_t sum_polls(const struct attach *a)
+{
+	uint64_t sum = 0;
+	unsigned i;
+
+	for (i = 0; i < a->workers_nr; i++)
+		sum += a->workers[i].polls;
+	return sum;
+}
+
+static uint64_t sum_timed(const struct attach *a)
+{
+	uint64_t sum = 0;
+	unsigned i;
+
+	for (i = 0; i < a->workers_nr; i++)
+		sum += a->hists[i].polls_timed;
+	return sum;
+}
+
+/* Scan for one process. */
+static struct attach_set scan(pid_t pid)
+{
+	struct attach_set set = { 0 };
+	int one = (int)pid;
+
+	ck_assert_int_eq(attach_scan(&set, &one, 1), 0);
+	return set;
+}
+
+static void check_refused(pid_t pid, const char *part)
+{
+	struct attach_set set = scan(pid);
+	char buf[256];
+
+	ck_assert_uint_eq(set.nr, 0);
+	ck_assert_msg(strstr(attach_why_not(&set, (int)pid, buf, sizeof(buf)), part) != NULL, "'%s' is not in: %s", part,
+		      attach_why_not(&set, (int)pid, buf, sizeof(buf)));
+	attach_set_close(&set);
+}
+
+/* ---- who may look at whom ---- */
+
+/* A viewer is a child: 0, or the line where it was wrong. */
+#define CHECK(c)                                                                                        \
+	do {                                                                                            \
+		if (!(c)) {                                                                             \
+			fprintf(stderr, "line %d: %s\n", __LINE__, #c);                                 \
+			return 1;                                                                       \
+		}                                                                                       \
+	} while (0)
+
+struct viewer {
+	uint64_t caps;
+	const struct subject *s;
+	const char *from;               /* in how it was found; NULL: not at all */
+	const char *why;                /* then */
+	bool is_mapped, may_control;
+};
+
+static int view(void *ctx)
+{
+	const struct viewer *v = ctx;
+	struct attach_set set = { 0 };
+	int pid = (int)v->s->pid;
+	char buf[256];
+	struct attach *a;
+
+	if (v->caps != SUBJECT_CAPS_ALL)
+		subject_become_nobody(v->caps);
+	CHECK(attach_scan(&set, &pid, 1) == 0);
+	if (!v->from) {
+		CHECK(set.nr == 0);
+		fprintf(stderr, "%s\n", attach_why_not(&set, pid, buf, sizeof(buf)));
+		CHECK(strstr(attach_why_not(&set, pid, buf, sizeof(buf)), v->why));
+		return 0;
+	}
+	if (set.nr == 0)
+		fprintf(stderr, "%s\n", attach_why_not(&set, pid, buf, sizeof(buf)));
+	CHECK(set.nr == 1);
+	a = set.items[0];
+	fprintf(stderr, "%s\n", a->from);
+	CHECK(strstr(a->from, v->from));
+	CHECK(a->pid == pid && a->global.pid == (uint32_t)pid);
+	CHECK(strcmp(a->label, "itest") == 0);
+	CHECK(strcmp(a->backend, v->s->backend) == 0);
+	CHECK(a->is_mapped == v->is_mapped);
+	CHECK(a->may_control == v->may_control);
+	CHECK(a->workers_nr == 2 && a->workers[1].index == 1);
+	CHECK(sum_polls(a) == POLLS);
+	CHECK(attach_read(a) == 0);
+	CHECK(sum_polls(a) == POLLS);
+	CHECK(a->ctl.poll_timing == MRT_TIMING_SAMPLED);
+	CHECK(a->ctl.watched_until_ns == 0);
+	CHECK(attach_watch(a, 12345) == (v->may_control ? 0 : -EACCES));
+	CHECK(attach_read(a) == 0);
+	CHECK(a->ctl.watched_until_ns == (v->may_control ? 12345 : 0));
+	attach_set_close(&set);
+	return 0;
+}
+
+#define CAP(nr) (UINT64_C(1) << (nr))
+
+static const struct {
+	const char *name;
+	uint64_t subject_caps, viewer_caps;
+	uint32_t flags;
+	const char *from, *why;
+	bool needs_bpf, may_control;
+} view_cases[] = {
+	{ "root at root's maps", SUBJECT_CAPS_ALL, SUBJECT_CAPS_ALL, 0, "maps", NULL, true, true },
+	{ "root at a memfd", SUBJECT_CAPS_ALL, SUBJECT_CAPS_ALL, MRT_RUNTIME_STATS_MEMFD, "memfd", NULL, false, true },
+	{ "root at another's memfd", 0, SUBJECT_CAPS_ALL, 0, "memfd", NULL, false, true },
+	{ "CAP_BPF at CAP_BPF's maps", CAP(CAP_BPF), CAP(CAP_BPF), 0, "its descriptors", NULL, true, true },
+	{ "who may trace, at root's maps", SUBJECT_CAPS_ALL, CAP(CAP_SYS_PTRACE) | CAP(CAP_DAC_READ_SEARCH), 0,
+	  "its descriptors", NULL, true, true },
+	{ "CAP_BPF at the same user's memfd", 0, CAP(CAP_BPF), 0, "memfd", NULL, false, true },
+	{ "nobody at its own memfd", 0, 0, 0, "memfd", NULL, false, true },
+	{ "nobody at root's maps", SUBJECT_CAPS_ALL, 0, 0, NULL, "may not look into process", true, false },
+	{ "nobody at root's memfd", SUBJECT_CAPS_ALL, 0, MRT_RUNTIME_STATS_MEMFD, NULL, "may not look into process", false, false },
+};
+
+START_TEST(what_is_allowed_decides_how_it_is_found)
+{
+	struct subject_opts so = { .kind = ITEST_TWO, .caps = view_cases[_i].subject_caps, .flags = view_cases[_i].flags,
+				   .work = known_polls };
+	struct viewer v = { .caps = view_cases[_i].viewer_caps, .from = view_cases[_i].from, .why = view_cases[_i].why,
+			    .is_mapped = true, .may_control = view_cases[_i].may_control };
+	struct subject s;
+
+	if (geteuid() != 0 || (view_cases[_i].needs_bpf && !has_bpf)) {
+		printf("%s: skipped: this process cannot give it\n", view_cases[_i].name);
+		return;
+	}
+	s = subject_start(&so);
+	v.s = &s;
+	itest_child_ok(view, &v);
+	subject_end(&s);
+}
+END_TEST
+
+START_TEST(a_pin_is_read_without_being_mapped)
+{
+	struct subject_opts so = { .kind = ITEST_TWO, .caps = SUBJECT_CAPS_ALL, .flags = MRT_RUNTIME_STATS_PIN,
+				   .work = known_polls };
+	static const char *const names[] = { "mrt_workers", "mrt_hists", "mrt_global", "mrt_ctl" };
+	struct viewer v = { .caps = 0, .from = "read by system calls" };
+	struct subject s;
+	char path[128];
+	unsigned i;
+
+	if (!has_bpf || fixture_privileged() || mount("bpf", "/sys/fs/bpf", "bpf", 0, "mode=0755")) {
+		printf("skipped: no maps, or no bpffs of our own\n");
+		return;
+	}
+	s = subject_start(&so);
+	v.s = &s;
+	for (i = 0; i < 4; i++) {
+		snprintf(path, sizeof(path), PINS "/%d/%s", (int)s.pid, names[i]);
+		ck_assert_int_eq(chmod(path, 0444), 0);
+	}
+	itest_child_ok(view, &v);
+	subject_end(&s);
+}
+END_TEST
+
+/* ---- what is there, and what ends ---- */
+
+static struct mrt_runtime *further;
+
+static void make_further(struct mrt_runtime *rt)
+{
+	struct mrt_runtime_opts opts = itest_opts(ITEST_CURRENT);
+
+	(void)rt;
+	if (further)
+		mrt_runtime_destroy(further);
+	opts.flags |= MRT_RUNTIME_STATS_MEMFD;
+	further = itest_create(&opts);
+}
+
+START_TEST(several_runtimes_of_a_process_are_told_apart)
+{
+	struct subject_opts so = { .kind = ITEST_TWO, .caps = SUBJECT_CAPS_ALL, .flags = _i ? MRT_RUNTIME_STATS_MEMFD : 0,
+				   .work = known_polls, .other = make_further };
+	struct subject s = subject_start(&so);
+	struct attach_set set = { 0 };
+	int pid = (int)s.pid;
+
+	subject_do(&s, SUBJECT_OTHER);
+	ck_assert_int_eq(attach_scan(&set, &pid, 1), 0);
+	ck_assert_uint_eq(set.nr, 2);
+	ck_assert_str_eq(set.items[0]->label, "itest");
+	ck_assert_str_eq(set.items[1]->label, "itest-2");
+	ck_assert_uint_eq(sum_polls(set.items[0]), POLLS);
+	ck_assert_uint_eq(sum_polls(set.items[1]), 0);
+	ck_assert_uint_eq(set.items[1]->workers_nr, 1);
+	ck_assert_int_eq(attach_scan(&set, &pid, 1), 0); /* the same, once */
+	ck_assert_uint_eq(set.nr, 2);
+
+	subject_do(&s, SUBJECT_OTHER); /* the further one goes, another comes */
+	ck_assert_int_eq(attach_scan(&set, &pid, 1), 0);
+	ck_assert_uint_eq(set.nr, 3);
+	ck_assert_int_eq(attach_read(set.items[0]), 0);
+	ck_assert_int_eq(attach_read(set.items[1]), -ENOENT);
+	ck_assert_int_eq(attach_read(set.items[2]), 0);
+	attach_set_drop(&set, 1);
+	ck_assert_str_eq(set.items[1]->label, "itest-3");
+
+	subject_kill(&s);
+	ck_assert_int_eq(attach_read(set.items[0]), -ESRCH);
+	ck_assert_int_eq(attach_read(set.items[1]), -ESRCH);
+	attach_set_close(&set);
+	check_refused(pid, "there is no process");
+}
+END_TEST
+
+START_TEST(a_process_is_found_among_all)
+{
+	struct subject_opts so = { .kind = ITEST_CURRENT, .caps = SUBJECT_CAPS_ALL, .flags = _i ? MRT_RUNTIME_STATS_MEMFD : 0,
+				   .work = known_polls };
+	struct subject s = subject_start(&so);
+	struct attach_set set = { 0 };
+	unsigned i, nr = 0;
+
+	ck_assert_int_eq(attach_scan(&set, NULL, 0), 0);
+	for (i = 0; i < set.nr; i++) {
+		if (set.items[i]->pid == (int)s.pid && sum_polls(set.items[i]) == POLLS)
+			nr++;
+	}
+	ck_assert_uint_eq(nr, 1);
+	attach_set_close(&set);
+	subject_end(&s);
+}
+END_TEST
+
+/* Polls that were timed of a round of work, at whose begin all workers have seen the control word. */
+static uint64_t timed_in_a_round(struct attach *a, struct subject *s)
+{
+	uint64_t before;
+
+	subject_do(s, SUBJECT_WORK);
+	ck_assert_int_eq(attach_read(a), 0);
+	before = sum_timed(a);
+	subject_do(s, SUBJECT_WORK);
+	ck_assert_int_eq(attach_read(a), 0);
+	return sum_timed(a) - before;
+}
+
+START_TEST(all_is_timed_while_somebody_looks_and_not_after)
+{
+	struct subject_opts so = { .kind = ITEST_TWO, .caps = SUBJECT_CAPS_ALL, .flags = _i ? MRT_RUNTIME_STATS_MEMFD : 0,
+				   .work = known_polls };
+	struct subject s = subject_start(&so);
+	struct attach_set set = scan(s.pid), other = scan(s.pid);
+	uint64_t until = mrt_now() + MRT_MS(100), before;
+
+	ck_assert_uint_eq(set.nr, 1);
+	ck_assert_uint_lt(timed_in_a_round(set.items[0], &s), POLLS / 2);
+	ck_assert_int_eq(attach_watch(set.items[0], mrt_now() + MRT_SEC(3600)), 0);
+	ck_assert_uint_eq(timed_in_a_round(set.items[0], &s), POLLS);
+	/* another viewer, that wants less, takes nothing away */
+	before = set.items[0]->ctl.watched_until_ns;
+	ck_assert_uint_gt(before, until);
+	ck_assert_int_eq(attach_watch(other.items[0], until), 0);
+	ck_assert_int_eq(attach_read(other.items[0]), 0);
+	ck_assert_uint_eq(other.items[0]->ctl.watched_until_ns, before);
+	ck_assert_uint_eq(timed_in_a_round(set.items[0], &s), POLLS);
+	attach_set_close(&set);
+	attach_set_close(&other);
+	subject_end(&s);
+
+	s = subject_start(&so);
+	set = scan(s.pid);
+	ck_assert_int_eq(attach_watch(set.items[0], until), 0);
+	ITEST_WAIT(mrt_now() > until, 5000); /* and then it was killed, say */
+	ck_assert_uint_lt(timed_in_a_round(set.items[0], &s), POLLS / 2);
+	attach_set_close(&set);
+	subject_end(&s);
+}
+END_TEST
+
+ITEST_CHILD(spinner, { int unused; })
+{
+	(void)self;
+	(void)f;
+	for (;;)
+		itest_pause();
+	return MRT_POLL_PENDING;
+}
+
+/* One of two workers never parks again. */
+static void spin_forever(struct mrt_runtime *rt)
+{
+	mrt_detach(itest_spawn(rt, spinner_poll, NULL, sizeof(struct spinner)));
+}
+
+START_TEST(times_are_those_of_the_moment_without_a_park)
+{
+	struct subject_opts so = { .kind = ITEST_TWO, .caps = SUBJECT_CAPS_ALL, .flags = _i ? MRT_RUNTIME_STATS_MEMFD : 0,
+				   .work = spin_forever };
+	struct subject s = subject_start(&so);
+	struct attach_set set = scan(s.pid);
+	struct attach *a = set.items[0];
+	uint64_t busy[2], park[2], ns, began;
+	unsigned i, spinning = 2;
+
+	ITEST_WAIT(attach_read(a) == 0 && ((a->workers[0].poll_fn && a->workers[1].state == MRT_WORKER_PARKED) ||
+					   (a->workers[1].poll_fn && a->workers[0].state == MRT_WORKER_PARKED)), 10000);
+	for (i = 0; i < 2; i++) {
+		busy[i] = a->workers[i].busy_ns;
+		park[i] = a->workers[i].park_ns;
+		if (a->workers[i].poll_fn)
+			spinning = i;
+	}
+	began = a->read_ns;
+	ITEST_WAIT(mrt_now() > began + MRT_MS(50), 5000);
+	ck_assert_int_eq(attach_read(a), 0);
+	ns = a->read_ns - began;
+	ck_assert_uint_eq(a->workers[spinning].busy_ns - busy[spinning], ns);
+	ck_assert_uint_eq(a->workers[spinning].park_ns, park[spinning]);
+	/* the other one is the sentry, and wakes now and then for a moment */
+	ck_assert_uint_gt(a->workers[!spinning].park_ns - park[!spinning], a->workers[!spinning].busy_ns - busy[!spinning]);
+	attach_set_close(&set);
+	subject_kill(&s);
+}
+END_TEST
+
+/* ---- another PID namespace ---- */
+
+START_TEST(a_process_of_another_pid_namespace_has_the_number_that_we_see)
+{
+	struct subject_opts so = { .kind = ITEST_TWO, .caps = SUBJECT_CAPS_ALL, .flags = _i & 1 ? MRT_RUNTIME_STATS_MEMFD : 0,
+				   .work = known_polls, .own_proc = _i & 2 };
+	int home = open("/proc/self/ns/pid", O_RDONLY | O_CLOEXEC);
+	struct attach_set set;
+	struct subject s;
+
+	if (unshare(CLONE_NEWPID)) {
+		printf("skipped: unshare: %s\n", strerror(errno));
+		return;
+	}
+	s = subject_start(&so); /* fork gives our number of it; it has 1 */
+	set = scan(s.pid);
+	ck_assert_uint_eq(set.nr, 1);
+	ck_assert_int_eq(set.items[0]->pid, s.pid);
+	ck_assert_uint_eq(set.items[0]->global.pid, 1);
+	ck_assert_uint_eq(sum_polls(set.items[0]), POLLS);
+	ck_assert_int_eq(attach_read(set.items[0]), 0);
+	attach_set_close(&set);
+	subject_kill(&s); /* a leak check at its end does not work as process 1 */
+	ck_assert_int_eq(setns(home, CLONE_NEWPID), 0); /* nor in a process that cannot have children */
+	close(home);
+}
+END_TEST
+
+/* ---- what must be refused ---- */
+
+START_TEST(what_the_dead_have_left_is_refused)
+{
+	struct subject_opts so = { .kind = ITEST_TWO, .caps = SUBJECT_CAPS_ALL, .flags = MRT_RUNTIME_STATS_PIN };
+	struct attach_set set = { 0 };
+	struct subject s;
+	unsigned i;
+	bool told = false;
+
+	if (!has_bpf || fixture_privileged() || mount("bpf", "/sys/fs/bpf", "bpf", 0, "mode=0755")) {
+		printf("skipped: no maps, or no bpffs of our own\n");
+		return;
+	}
+	s = subject_start(&so);
+	subject_kill(&s);
+	ck_assert_int_eq(access(PINS, F_OK), 0);
+	ck_assert_int_eq(attach_scan(&set, NULL, 0), 0);
+	for (i = 0; i < set.nr; i++)
+		ck_assert_int_ne(set.items[i]->pid, s.pid);
+	for (i = 0; i < set.refusals_nr && i < ATTACH_REFUSALS_MAX; i++)
+		told |= set.refusals[i].pid == (int)s.pid && strstr(set.refusals[i].why, "has ended") != NULL;
+	ck_assert(told);
+	attach_set_close(&set);
+}
+END_TEST
+
+START_TEST(a_number_that_was_used_again_is_refused)
+{
+	struct subject_opts so = { .kind = ITEST_TWO, .caps = SUBJECT_CAPS_ALL };
+	struct attach_set set;
+	struct subject s;
+	struct observe o;
+
+	if (!has_bpf) {
+		printf("skipped: no maps here\n");
+		return;
+	}
+	s = subject_start(&so);
+	set = scan(s.pid);
+	ck_assert_uint_eq(set.nr, 1);
+	ck_assert_int_eq(observe_open(s.pid, &o), 0);
+	((struct mrt_global_stats *)o.mem[2])->start_ticks--; /* as if an earlier process had made it */
+	observe_close(&o);
+	ck_assert_int_eq(attach_read(set.items[0]), 0); /* it knows better */
+	attach_set_close(&set);
+	check_refused(s.pid, "used again");
+	subject_end(&s);
+}
+END_TEST
+
+START_TEST(a_child_that_inherited_the_descriptors_has_no_runtime)
+{
+	struct mrt_runtime_opts opts = itest_opts(ITEST_CURRENT);
+	struct mrt_runtime *rt;
+	struct attach_set set;
+	pid_t child;
+
+	if (_i)
+		opts.flags |= MRT_RUNTIME_STATS_MEMFD;
+	rt = itest_create(&opts);
+	child = fork();
+	if (child == 0) {
+		pause();
+		_exit(0);
+	}
+	check_refused(child, "shows no Martlet runtime");
+	set = scan(getpid());
+	ck_assert_uint_eq(set.nr, 1);
+	attach_set_close(&set);
+	kill(child, SIGKILL);
+	waitpid(child, NULL, 0);
+	mrt_runtime_destroy(rt);
+}
+END_TEST
+
+/* A memfd of that name in this process, with this header. */
+static int fake_file(const struct mrt_stats_file *f, size_t bytes, bool sealed)
+{
+	int fd = memfd_create("mrt_workers", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+
+	ck_assert_int_ge(fd, 0);
+	ck_assert_int_eq(ftruncate(fd, (off_t)bytes), 0);
+	ck_assert_int_ge(pwrite(fd, f, bytes < sizeof(*f) ? bytes : sizeof(*f), 0), 1);
+	if (sealed)
+		ck_assert_int_eq(fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK), 0);
+	return fd;
+}
+
+START_TEST(a_memfd_is_looked_at_before_it_is_believed)
+{
+	const struct mrt_stats_file good = {
+		.magic = MRT_STATS_MAGIC, .version = MRT_STATS_VERSION, .workers_nr = 2, .workers_off = 4096,
+		.worker_bytes = sizeof(struct mrt_worker_stats), .hists_off = 8192, .hist_bytes = sizeof(struct mrt_worker_hists),
+		.global_off = 32768, .global_bytes = sizeof(struct mrt_global_stats), .ctl_off = 36864,
+		.ctl_bytes = sizeof(struct mrt_ctl),
+	};
+	struct mrt_stats_file bad = good;
+	int fd = fake_file(&good, 40960, false);
+
+	check_refused(getpid(), "would be sealed");
+	close(fd);
+	fd = fake_file(&good, 16, true);
+	check_refused(getpid(), "would be sealed");
+	close(fd);
+	bad.magic++;
+	fd = fake_file(&bad, 40960, true);
+	check_refused(getpid(), "has not begun");
+	close(fd);
+	bad = good;
+	bad.version++;
+	fd = fake_file(&bad, 40960, true);
+	check_refused(getpid(), "another version of libmartlet");
+	close(fd);
+	bad = good;
+	bad.worker_bytes += 128;
+	fd = fake_file(&bad, 40960, true);
+	check_refused(getpid(), "this program (martlet ");
+	close(fd);
+	bad = good;
+	bad.workers_nr = 60000;
+	fd = fake_file(&bad, 40960, true);
+	check_refused(getpid(), "smaller than it says");
+	close(fd);
+	bad = good;
+	bad.ctl_off = 40952;
+	fd = fake_file(&bad, 40960, true);
+	check_refused(getpid(), "smaller than it says");
+	close(fd);
+	bad = good;
+	bad.global_off = 32769;
+	fd = fake_file(&bad, 40960, true);
+	check_refused(getpid(), "smaller than it says");
+	close(fd);
+	fd = fake_file(&good, 40960, true); /* well formed, but nobody's: all zeros */
+	check_refused(getpid(), "shows no Martlet runtime");
+	close(fd);
+}
+END_TEST
+
+START_TEST(a_map_of_another_size_is_refused)
+{
+	union bpf_attr attr = { .map_type = BPF_MAP_TYPE_ARRAY, .map_flags = BPF_F_MMAPABLE, .key_size = 4,
+				.value_size = sizeof(struct mrt_global_stats) + 8, .max_entries = 1, .map_name = "mrt_global" };
+	struct attach_set set = { 0 };
+	bool told = false;
+	unsigned i;
+	long fd;
+
+	if (!has_bpf) {
+		printf("skipped: no maps here\n");
+		return;
+	}
+	fd = syscall(SYS_bpf, BPF_MAP_CREATE, &attr, sizeof(attr));
+	ck_assert_int_ge(fd, 0);
+	ck_assert_int_eq(attach_scan(&set, NULL, 0), 0);
+	for (i = 0; i < set.refusals_nr && i < ATTACH_REFUSALS_MAX; i++)
+		told |= strstr(set.refusals[i].why, "another version of libmartlet") != NULL;
+	ck_assert(told);
+	attach_set_close(&set);
+	close((int)fd);
+}
+END_TEST
+
+START_TEST(no_descriptor_is_left_behind)
+{
+	struct subject_opts so = { .kind = ITEST_TWO, .caps = SUBJECT_CAPS_ALL, .flags = _i ? MRT_RUNTIME_STATS_MEMFD : 0 };
+	struct subject s = subject_start(&so);
+	struct attach_set set = { 0 };
+	unsigned before = itest_fds_nr(), i;
+
+	for (i = 0; i < 3; i++) {
+		ck_assert_int_eq(attach_scan(&set, NULL, 0), 0);
+		ck_assert_uint_ge(set.nr, 1);
+		attach_set_close(&set);
+	}
+	ck_assert_uint_eq(itest_fds_nr(), before);
+	subject_end(&s);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("attach");
+	TCase *tc;
+
+	itest_need_io_uring();
+	has_bpf = subject_has_bpf();
+	tc = tcase_create("who may look");
+	tcase_set_timeout(tc, 2 * ITEST_LIMIT_S);
+	tcase_add_loop_test(tc, what_is_allowed_decides_how_it_is_found, 0,
+			    (int)(sizeof(view_cases) / sizeof(view_cases[0])));
+	tcase_add_test(tc, a_pin_is_read_without_being_mapped);
+	suite_add_tcase(suite, tc);
+
+	tc = tcase_create("what is there");
+	tcase_set_timeout(tc, 2 * ITEST_LIMIT_S);
+	tcase_add_loop_test(tc, several_runtimes_of_a_process_are_told_apart, 0, 2);
+	tcase_add_loop_test(tc, a_process_is_found_among_all, 0, 2);
+	tcase_add_loop_test(tc, all_is_timed_while_somebody_looks_and_not_after, 0, 2);
+	tcase_add_loop_test(tc, times_are_those_of_the_moment_without_a_park, 0, 2);
+	tcase_add_loop_test(tc, a_process_of_another_pid_namespace_has_the_number_that_we_see, 0, 4);
+	tcase_add_loop_test(tc, no_descriptor_is_left_behind, 0, 2);
+	suite_add_tcase(suite, tc);
+
+	tc = tcase_create("refused");
+	tcase_set_timeout(tc, 2 * ITEST_LIMIT_S);
+	tcase_add_test(tc, what_the_dead_have_left_is_refused);
+	tcase_add_test(tc, a_number_that_was_used_again_is_refused);
+	tcase_add_loop_test(tc, a_child_that_inherited_the_descriptors_has_no_runtime, 0, 2);
+	tcase_add_test(tc, a_memfd_is_looked_at_before_it_is_believed);
+	tcase_add_test(tc, a_map_of_another_size_is_refused);
+	suite_add_tcase(suite, tc);
+	return itest_main(suite);
+}

@@ -1,0 +1,127 @@
+/* SPDX-License-Identifier: MIT */
+/* See http.h. One thread of the library's serves all connections, so a page is never made twice at a time. */
+#ifdef TOOLS_MICROHTTPD
+#include "http.h"
+
+#include <errno.h>
+#include <microhttpd.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define CONNECTIONS_MAX 32u
+#define TIMEOUT_S 15u
+
+struct http {
+	struct MHD_Daemon *daemon;
+	http_page_fn page;
+	void *ctx;
+};
+
+static enum MHD_Result answer(struct MHD_Connection *c, unsigned status, char *text, size_t bytes,
+			      enum MHD_ResponseMemoryMode mode, const char *type)
+{
+	struct MHD_Response *r = MHD_create_response_from_buffer(bytes, text, mode);
+	enum MHD_Result ret = MHD_NO;
+
+	if (!r) {
+		if (mode == MHD_RESPMEM_MUST_FREE)
+			free(text);
+		return MHD_NO;
+	}
+	if (MHD_add_response_header(r, MHD_HTTP_HEADER_CONTENT_TYPE, type) == MHD_YES &&
+	    (status != MHD_HTTP_METHOD_NOT_ALLOWED || MHD_add_response_header(r, MHD_HTTP_HEADER_ALLOW, "GET, HEAD") == MHD_YES))
+		ret = MHD_queue_response(c, status, r);
+	MHD_destroy_response(r);
+	return ret;
+}
+
+static enum MHD_Result say(struct MHD_Connection *c, unsigned status, const char *sentence)
+{
+	char *copy = strdup(sentence);
+
+	return copy ? answer(c, status, copy, strlen(copy), MHD_RESPMEM_MUST_FREE, "text/plain; charset=utf-8") : MHD_NO;
+}
+
+static enum MHD_Result answer_page(struct http *h, struct MHD_Connection *c)
+{
+	char *text = NULL;
+	size_t bytes = 0;
+	FILE *out = open_memstream(&text, &bytes);
+	int err;
+
+	if (!out)
+		return MHD_NO;
+	err = h->page(out, h->ctx);
+	if (fclose(out) && !err)
+		err = -ENOMEM;
+	if (!err)
+		return answer(c, MHD_HTTP_OK, text, bytes, MHD_RESPMEM_MUST_FREE, "text/plain; version=0.0.4; charset=utf-8");
+	free(text);
+	return say(c, MHD_HTTP_INTERNAL_SERVER_ERROR, strerrordesc_np(-err));
+}
+
+static enum MHD_Result on_request(void *cls, struct MHD_Connection *c, const char *url, const char *method, const char *version,
+				  const char *upload, size_t *upload_bytes, void **con_cls)
+{
+	static char begun;
+
+	(void)version;
+	(void)upload;
+	if (*con_cls == NULL) { /* headers alone have come */
+		*con_cls = &begun;
+		return MHD_YES;
+	}
+	if (*upload_bytes) { /* what comes with it is of no interest */
+		*upload_bytes = 0;
+		return MHD_YES;
+	}
+	if (strcmp(method, MHD_HTTP_METHOD_GET) != 0 && strcmp(method, MHD_HTTP_METHOD_HEAD) != 0)
+		return say(c, MHD_HTTP_METHOD_NOT_ALLOWED, "GET or HEAD\n");
+	if (strcmp(url, "/metrics") == 0)
+		return answer_page(cls, c);
+	if (strcmp(url, "/") == 0)
+		return say(c, MHD_HTTP_OK, "martlet export: the metrics are at /metrics\n");
+	return say(c, MHD_HTTP_NOT_FOUND, "the metrics are at /metrics\n");
+}
+
+const char *http_missing(void)
+{
+	return NULL;
+}
+
+int http_start(const struct sockaddr *addr, http_page_fn page, void *ctx, struct http **ret_http)
+{
+	struct http *h = calloc(1, sizeof(*h));
+	unsigned flags = MHD_USE_INTERNAL_POLLING_THREAD | MHD_USE_POLL | (addr->sa_family == AF_INET6 ? MHD_USE_IPv6 : 0);
+
+	if (!h)
+		return -ENOMEM;
+	h->page = page;
+	h->ctx = ctx;
+	errno = 0;
+	h->daemon = MHD_start_daemon(flags, 0, NULL, NULL, on_request, h, MHD_OPTION_SOCK_ADDR, addr, MHD_OPTION_CONNECTION_LIMIT,
+				     CONNECTIONS_MAX, MHD_OPTION_CONNECTION_TIMEOUT, TIMEOUT_S, MHD_OPTION_LISTENING_ADDRESS_REUSE,
+				     0u, MHD_OPTION_END);
+	if (!h->daemon) {
+		free(h);
+		return errno ? -errno : -EIO;
+	}
+	*ret_http = h;
+	return 0;
+}
+
+unsigned http_port(const struct http *h)
+{
+	const union MHD_DaemonInfo *info = MHD_get_daemon_info(h->daemon, MHD_DAEMON_INFO_BIND_PORT);
+
+	return info ? info->port : 0;
+}
+
+void http_stop(struct http *h)
+{
+	if (!h)
+		return;
+	MHD_stop_daemon(h->daemon);
+	free(h);
+}
+#endif

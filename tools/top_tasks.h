@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The tasks of a process, by function, for `martlet top`: what the BPF programs of `martlet trace` count while it listens to
+ * the probes. Only while somebody looks at them, since each hit costs the process.
+ */
+#ifndef TOOLS_TOP_TASKS_H
+#define TOOLS_TOP_TASKS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "bpf/trace.h"
+#include "fn_names.h"
+
+#define TOP_TASKS_WHY_BYTES 512u
+
+struct top_function {
+	uint64_t fn;
+	const char *name;               /* of the names' */
+	uint64_t spawns, ends;          /* since it listens */
+	double polls, unwoken;          /* a second */
+	double busy;                    /* of one worker's time, per cent */
+	struct trace_hist poll, sched;  /* since the last look */
+	const char *warning;            /* "" */
+	struct trace_fn before;         /* as the look before found it */
+};
+
+struct top_tasks {
+	int pid;
+	struct tracer *tracer;
+	struct fn_names *names;
+	struct top_function *functions; /* [nr] */
+	unsigned nr;
+	uint64_t looked_ns, lost;
+};
+
+/**
+ * Begin to listen.
+ *
+ * @return 0, or -errno with a sentence
+ */
+int top_tasks_open(struct top_tasks *t, int pid, char ret_why[TOP_TASKS_WHY_BYTES]);
+
+/* Take in what has come. @return 0, -ENOMEM */
+int top_tasks_look(struct top_tasks *t);
+
+/* End; nothing of it is left in the process. A zeroed one is ignored. */
+void top_tasks_close(struct top_tasks *t);
+
+#endif
