@@ -17,8 +17,11 @@
 #ifndef BENCH_PEERS_PEER_H
 #define BENCH_PEERS_PEER_H
 
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <stdarg.h>
 #include <stdbool.h>
+#include <sys/socket.h>
 
 #include "../machine.h"
 
@@ -34,7 +37,7 @@
 #define PEER_FAIR_WARM_NS 100000000u
 #define PEER_ACC_MS_MAX 50u
 #define PEER_BLOCK_BYTES 4096u
-#define PEER_ECHO_BYTES_MAX 4096u
+#define PEER_ECHO_BUF_BYTES 1024u
 
 struct peer_args {
 	const char *peer;
@@ -94,6 +97,49 @@ static inline void peer_print(const struct peer_args *a, const char *shape, uint
 	va_end(ap);
 	printf("}}\n");
 	fflush(stdout);
+}
+
+/* What the slowest and the fastest got of the mean. @param nr_of  [nr] how often each had its turn */
+static inline void peer_print_shares(const struct peer_args *a, const uint64_t *nr_of, size_t nr, const struct peer_span *s)
+{
+	uint64_t min = UINT64_MAX, max = 0, sum = 0;
+	size_t i;
+
+	for (i = 0; i < nr; i++) {
+		min = nr_of[i] < min ? nr_of[i] : min;
+		max = nr_of[i] > max ? nr_of[i] : max;
+		sum += nr_of[i];
+	}
+	if (sum < 10 * nr)
+		bench_die("%s: only %llu turns: too few to judge", a->shape, (unsigned long long)sum);
+	peer_print(a, NULL, sum, s, "\"slowest\":%.4f,\"fastest\":%.4f", (double)(min * nr) / (double)sum,
+		   (double)(max * nr) / (double)sum);
+}
+
+/* A listening socket of the loopback device; its port is said in a line of its own, which the load generator reads. */
+static inline int peer_listen(void)
+{
+	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	struct sockaddr_in addr;
+	socklen_t len = sizeof(addr);
+
+	memset(&addr, 0, sizeof(addr));
+	addr.sin_family = AF_INET;
+	addr.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+	if (fd < 0 || bind(fd, (struct sockaddr *)&addr, len) || listen(fd, 4096) ||
+	    getsockname(fd, (struct sockaddr *)&addr, &len))
+		bench_die("a listening socket: %s", strerror(errno));
+	printf("port %u\n", ntohs(addr.sin_port));
+	fflush(stdout);
+	return fd;
+}
+
+static inline void peer_no_delay(int fd)
+{
+	int on = 1;
+
+	if (setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on)))
+		bench_die("TCP_NODELAY: %s", strerror(errno));
 }
 
 static inline uint64_t peer_number(const char *text)
