@@ -857,6 +857,7 @@ static void fair_yield(const struct peer_args *a)
 	struct mrt_runtime *rt = runtime(a);
 	struct peer_args copy = *a;
 	struct fair_root f;
+	struct peer_shares shares;
 	struct peer_span s;
 	pthread_t watch;
 
@@ -867,7 +868,8 @@ static void fair_yield(const struct peer_args *a)
 	bench_block_on(rt, fair_poll, &f, sizeof(f));
 	peer_stop(&s);
 	(void)pthread_join(watch, NULL); /* ours */
-	peer_print_shares(a, fair.polls, PEER_FAIR_TASKS, &s);
+	shares = peer_shares_of(fair.polls, PEER_FAIR_TASKS);
+	peer_print(a, NULL, shares.sum, &s, PEER_SHARES, shares.slowest, shares.fastest);
 	mrt_runtime_destroy(rt);
 }
 
@@ -909,7 +911,7 @@ static enum mrt_poll server_poll(struct mrt_task *self, void *frame)
 
 	MRT_BEGIN(self);
 	for (;;) {
-		MRT_AWAIT(self, mrt_accept(&f->op, f->fd, NULL, NULL, SOCK_CLOEXEC));
+		MRT_AWAIT(self, mrt_accept(&f->op, f->fd, NULL, NULL, 0));
 		if (f->op.res < 0)
 			MRT_RETURN(self, f->op.res);
 		memset(&c, 0, offsetof(struct conn, buf));

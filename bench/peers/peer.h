@@ -99,22 +99,31 @@ static inline void peer_print(const struct peer_args *a, const char *shape, uint
 	fflush(stdout);
 }
 
-/* What the slowest and the fastest got of the mean. @param nr_of  [nr] how often each had its turn */
-static inline void peer_print_shares(const struct peer_args *a, const uint64_t *nr_of, size_t nr, const struct peer_span *s)
+struct peer_shares {
+	uint64_t sum;
+	double slowest, fastest;        /* of the mean */
+};
+
+/* @param nr_of  [nr] how often each had its turn */
+static inline struct peer_shares peer_shares_of(const uint64_t *nr_of, size_t nr)
 {
-	uint64_t min = UINT64_MAX, max = 0, sum = 0;
+	struct peer_shares s = { 0, 0, 0 };
+	uint64_t min = UINT64_MAX, max = 0;
 	size_t i;
 
 	for (i = 0; i < nr; i++) {
 		min = nr_of[i] < min ? nr_of[i] : min;
 		max = nr_of[i] > max ? nr_of[i] : max;
-		sum += nr_of[i];
+		s.sum += nr_of[i];
 	}
-	if (sum < 10 * nr)
-		bench_die("%s: only %llu turns: too few to judge", a->shape, (unsigned long long)sum);
-	peer_print(a, NULL, sum, s, "\"slowest\":%.4f,\"fastest\":%.4f", (double)(min * nr) / (double)sum,
-		   (double)(max * nr) / (double)sum);
+	if (s.sum < 4 * nr)
+		bench_die("%llu turns of %zu: too few to judge", (unsigned long long)s.sum, nr);
+	s.slowest = (double)(min * nr) / (double)s.sum;
+	s.fastest = (double)(max * nr) / (double)s.sum;
+	return s;
 }
+
+#define PEER_SHARES "\"slowest\":%.4f,\"fastest\":%.4f"
 
 /* A listening socket of the loopback device; its port is said in a line of its own, which the load generator reads. */
 static inline int peer_listen(void)
