@@ -3,7 +3,7 @@
  * The load generator of the echo shapes: starts a server, opens connections, keeps one request of 64 bytes in flight on each,
  * and tells what the server's process used for each request.
  *
- *	load PEER CONNECTIONS WARM_MS WINDOW_MS SERVER...
+ *	load PEER CONNECTIONS WARM_MS WINDOW_MS PROGRAM SHAPE WORKERS N
  *
  * The server runs on the first allowed CPU, this program on the last. The server's first line is "port N"; it is killed in
  * the end. Every reply is compared with what was sent. One ring, one thread: a recv is in flight before its reply can come.
@@ -104,6 +104,15 @@ static int connect_to(uint16_t port)
 		bench_die("a connection: %s", strerror(errno));
 	peer_no_delay(fd);
 	return fd;
+}
+
+/* A connection that was answered once is accepted: to wait for that is no matter of fairness. */
+static void ask_once(struct conn *c)
+{
+	ssize_t got = send(c->fd, c->out, BYTES, MSG_NOSIGNAL);
+
+	if (got != (ssize_t)BYTES || recv(c->fd, c->in, BYTES, MSG_WAITALL) != got)
+		bench_die("a first request: %s", strerror(errno));
 }
 
 static struct io_uring_sqe *get_sqe(void)
@@ -219,11 +228,11 @@ static void raise_files_limit(void)
 	(void)setrlimit(RLIMIT_NOFILE, &r); /* if it does not suffice, a connection fails and says so */
 }
 
-static void print(const char *peer, const struct peer_span *client, uint64_t server_cpu_ns)
+static void print(char **argv, const struct peer_span *client, uint64_t server_cpu_ns)
 {
 	struct peer_shares shares = peer_shares_of(load.replies, load.conns_nr);
 	struct peer_span s = { client->wall_ns, server_cpu_ns };
-	struct peer_args a = { .peer = peer, .shape = "echo" };
+	struct peer_args a = { .peer = argv[1], .shape = argv[6], .workers = (unsigned)peer_number(argv[7]) };
 
 	bench_sort_u64(load.ns, load.samples_nr);
 	peer_print(&a, NULL, shares.sum, &s, PEER_LATENESS "," PEER_SHARES ",\"client_busy\":%.3f",
@@ -241,8 +250,8 @@ int main(int argc, char **argv)
 	FILE *out;
 	pid_t pid;
 
-	if (argc < 6) {
-		fprintf(stderr, "usage: %s PEER CONNECTIONS WARM_MS WINDOW_MS SERVER...\n", argv[0]);
+	if (argc < 9) {
+		fprintf(stderr, "usage: %s PEER CONNECTIONS WARM_MS WINDOW_MS PROGRAM SHAPE WORKERS N\n", argv[0]);
 		return 2;
 	}
 	load.conns_nr = (unsigned)peer_number(argv[2]);
@@ -261,8 +270,10 @@ int main(int argc, char **argv)
 	load.replies = bench_alloc(load.conns_nr, sizeof(*load.replies));
 	load.ns = bench_alloc(SAMPLES_MAX, sizeof(*load.ns));
 	make_ring();
-	for (i = 0; i < load.conns_nr; i++)
+	for (i = 0; i < load.conns_nr; i++) {
 		load.conns[i].fd = connect_to(port);
+		ask_once(&load.conns[i]);
+	}
 	for (i = 0; i < load.conns_nr; i++)
 		send_request(&load.conns[i]);
 	run_for(warm_ms * 1000000);
@@ -274,6 +285,6 @@ int main(int argc, char **argv)
 	server_cpu_ns = cpu_ns_of(pid) - server_cpu_ns;
 	(void)kill(pid, SIGKILL); /* ours, not waited for yet */
 	(void)waitpid(pid, NULL, 0);
-	print(argv[1], &client, server_cpu_ns);
+	print(argv, &client, server_cpu_ns);
 	return 0;
 }
