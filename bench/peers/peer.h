@@ -17,11 +17,13 @@
 #ifndef BENCH_PEERS_PEER_H
 #define BENCH_PEERS_PEER_H
 
+#include <fcntl.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 
 #include "../machine.h"
 
@@ -140,6 +142,18 @@ static inline int peer_listen(void)
 		bench_die("a listening socket: %s", strerror(errno));
 	printf("port %u\n", ntohs(addr.sin_port));
 	fflush(stdout);
+	return fd;
+}
+
+/* The file that is to be read. @param ret_blocks  its size in blocks of PEER_BLOCK_BYTES */
+static inline int peer_open(const struct peer_args *a, uint64_t *ret_blocks)
+{
+	int fd = a->file ? open(a->file, O_RDONLY | O_CLOEXEC | (a->direct ? O_DIRECT : 0)) : -1;
+	struct stat st;
+
+	if (fd < 0 || fstat(fd, &st) || st.st_size < (off_t)PEER_BLOCK_BYTES || a->arg < 1)
+		bench_die("%s: no file to read at a depth of 1 or more", a->file ? a->file : "(none)");
+	*ret_blocks = (uint64_t)st.st_size / PEER_BLOCK_BYTES;
 	return fd;
 }
 
