@@ -280,7 +280,9 @@ int main(int argc, char **argv)
 	load.counts = true;
 	server_cpu_ns = cpu_ns_of(pid);
 	client = peer_start();
-	run_for(window_ms * 1000000);
+	do {
+		run_for(window_ms * 1000000);
+	} while (load.samples_nr == 0); /* on a machine that is busy with others */
 	peer_stop(&client);
 	server_cpu_ns = cpu_ns_of(pid) - server_cpu_ns;
 	(void)kill(pid, SIGKILL); /* ours, not waited for yet */
