@@ -257,6 +257,7 @@ static void wake_idle(const struct peer_args *a)
 	(void)pthread_join(waiter, NULL); /* ours */
 	bench_sort_u64(ns, a->n);
 	peer_print(a, NULL, a->n, &s, PEER_LATENESS, PEER_LATENESS_OF(ns, a->n));
+	free(ns);
 }
 
 int main(int argc, char **argv)

@@ -476,6 +476,7 @@ static void wake_idle(const struct peer_args *a)
 	(void)mrt_task_join_wait(task, NULL); /* not a worker, and the only joiner */
 	bench_sort_u64(ns, a->n);
 	peer_print(a, NULL, a->n, &s, PEER_LATENESS, PEER_LATENESS_OF(ns, a->n));
+	free(ns);
 	mrt_runtime_destroy(rt);
 }
 
@@ -672,6 +673,7 @@ static void timer_expire(const struct peer_args *a)
 	bench_sort_u64(expiry.late_ns, a->n);
 	peer_print(a, NULL, f.root.done, &s, PEER_LATENESS ",\"last_us\":%.2f", PEER_LATENESS_OF(expiry.late_ns, a->n),
 		   last_us);
+	free(expiry.late_ns);
 	mrt_runtime_destroy(rt);
 }
 
@@ -709,6 +711,7 @@ static void timer_accuracy(const struct peer_args *a)
 	peer_stop(&s);
 	bench_sort_u64(f.late_ns, a->n);
 	peer_print(a, NULL, f.root.done, &s, PEER_LATENESS, PEER_LATENESS_OF(f.late_ns, a->n));
+	free(f.late_ns);
 	mrt_runtime_destroy(rt);
 }
 
