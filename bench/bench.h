@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What the benchmark programs share: options, runtimes, clocks, statistics, one line of output a figure.
+ * What the benchmark programs of Martlet alone share: options, runtimes, repeats, one line of output a figure.
  *
  *	metric.variant  median  unit  min <n> max <n> n <repeats> foreign <CPUs>
  *
@@ -15,21 +15,13 @@
 #ifndef BENCH_BENCH_H
 #define BENCH_BENCH_H
 
-#include <errno.h>
 #include <fcntl.h>
 #include <getopt.h>
-#include <sched.h>
-#include <stdarg.h>
 #include <stdbool.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/resource.h>
-#include <time.h>
-#include <unistd.h>
 
 #include <martlet/martlet.h>
+
+#include "machine.h"
 
 #define BENCH_VALUES_MAX 6u
 #define BENCH_REPEATS 5u
@@ -75,161 +67,6 @@ struct bench_test {
 	void (*pass)(const struct bench_pass *p, double *ret);
 };
 
-/* ---- small things ---- */
-
-__attribute__((noreturn, format(printf, 1, 2)))
-static inline void bench_die(const char *fmt, ...)
-{
-	va_list ap;
-
-	fflush(stdout);
-	va_start(ap, fmt);
-	vfprintf(stderr, fmt, ap);
-	va_end(ap);
-	fputc('\n', stderr);
-	exit(1);
-}
-
-static inline void *bench_alloc(size_t nr, size_t bytes)
-{
-	void *p = calloc(nr, bytes);
-
-	if (!p)
-		bench_die("no memory for %zu x %zu bytes", nr, bytes);
-	return p;
-}
-
-/*
- * Zeroed memory whose pages are there: faults are not what is measured. Not by memset: a compiler makes one calloc of
- * an allocation and its clearing.
- */
-static inline void *bench_alloc_touched(size_t nr, size_t bytes)
-{
-	volatile char *p = bench_alloc(nr, bytes);
-	size_t off;
-
-	for (off = 0; off < nr * bytes; off += 4096)
-		p[off] = 0;
-	return (void *)(uintptr_t)p;
-}
-
-/* xorshift64*: offsets and deadlines need no better. */
-static inline uint64_t bench_rand(uint64_t *state)
-{
-	*state ^= *state >> 12;
-	*state ^= *state << 25;
-	*state ^= *state >> 27;
-	return *state * UINT64_C(0x2545f4914f6cdd1d);
-}
-
-static inline uint64_t bench_clock(clockid_t id)
-{
-	struct timespec ts;
-
-	if (clock_gettime(id, &ts))
-		bench_die("clock %d: %s", (int)id, strerror(errno));
-	return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
-}
-
-/* CPU time of all threads of this process, ns. */
-static inline uint64_t bench_cpu_ns(void)
-{
-	return bench_clock(CLOCK_PROCESS_CPUTIME_ID);
-}
-
-static inline void bench_sleep_ns(uint64_t ns)
-{
-	struct timespec ts = { .tv_sec = (time_t)(ns / 1000000000u), .tv_nsec = (long)(ns % 1000000000u) };
-
-	while (nanosleep(&ts, &ts) && errno == EINTR)
-		;
-}
-
-static inline void bench_spin_ns(uint64_t ns)
-{
-	uint64_t end = mrt_now() + ns;
-
-	while (mrt_now() < end)
-		;
-}
-
-/* ---- statistics ---- */
-
-static inline int bench_cmp(const void *a, const void *b)
-{
-	double x = *(const double *)a, y = *(const double *)b;
-
-	return (x > y) - (x < y);
-}
-
-static inline double bench_median(double *sorted, unsigned nr)
-{
-	return nr % 2 ? sorted[nr / 2] : (sorted[nr / 2 - 1] + sorted[nr / 2]) / 2;
-}
-
-static inline int bench_cmp_u64(const void *a, const void *b)
-{
-	uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
-
-	return (x > y) - (x < y);
-}
-
-/* Sorts; the nearest-rank percentile, 0 < p <= 100. */
-static inline void bench_sort_u64(uint64_t *v, size_t nr)
-{
-	qsort(v, nr, sizeof(*v), bench_cmp_u64);
-}
-
-static inline uint64_t bench_percentile(const uint64_t *sorted, size_t nr, double p)
-{
-	size_t i = (size_t)(p / 100 * (double)nr);
-
-	return sorted[i < nr ? i : nr - 1];
-}
-
-/* ---- the machine ---- */
-
-/* CPU time that anybody used or the hypervisor took, in ticks. */
-static inline uint64_t bench_busy_ticks(void)
-{
-	unsigned long long user, nice_, system_, idle, iowait, irq, softirq, steal;
-	FILE *f = fopen("/proc/stat", "re");
-	int nr;
-
-	if (!f)
-		return 0;
-	nr = fscanf(f, "cpu %llu %llu %llu %llu %llu %llu %llu %llu", &user, &nice_, &system_, &idle, &iowait, &irq,
-		    &softirq, &steal);
-	(void)fclose(f); /* only read */
-	return nr == 8 ? user + nice_ + system_ + irq + softirq + steal : 0;
-}
-
-static inline uint64_t bench_own_ns(void)
-{
-	struct rusage r;
-	uint64_t ns = bench_cpu_ns();
-
-	if (getrusage(RUSAGE_CHILDREN, &r) == 0)
-		ns += (uint64_t)(r.ru_utime.tv_sec + r.ru_stime.tv_sec) * 1000000000u +
-		      (uint64_t)(r.ru_utime.tv_usec + r.ru_stime.tv_usec) * 1000u;
-	return ns;
-}
-
-static inline size_t bench_rss_bytes(void)
-{
-	unsigned long size, resident;
-	FILE *f = fopen("/proc/self/statm", "re");
-	int nr;
-
-	if (!f)
-		bench_die("/proc/self/statm: %s", strerror(errno));
-	nr = fscanf(f, "%lu %lu", &size, &resident);
-	(void)fclose(f); /* only read */
-	if (nr != 2)
-		bench_die("/proc/self/statm: not two numbers");
-	return resident * (size_t)sysconf(_SC_PAGESIZE);
-}
-
 /* What the kernel says of a runtime's workers. */
 struct bench_usage {
 	uint64_t switches;      /* voluntary context switches */
@@ -271,18 +108,6 @@ static inline struct bench_usage bench_usage_of(struct mrt_runtime *rt)
 		(void)fclose(f); /* only read */
 	}
 	return u;
-}
-
-static inline void bench_pin(const int *cpus, unsigned nr)
-{
-	cpu_set_t set;
-	unsigned i;
-
-	CPU_ZERO(&set);
-	for (i = 0; i < nr; i++)
-		CPU_SET((unsigned)cpus[i], &set);
-	if (sched_setaffinity(0, sizeof(set), &set))
-		bench_die("pinning to CPU %d: %s", cpus[0], strerror(errno));
 }
 
 /* An open file of random bytes without a name, in the page cache. */
@@ -417,7 +242,6 @@ static inline void bench_init(struct bench *b, int argc, char **argv)
 		{ "variants", required_argument, NULL, 'v' }, { "only", required_argument, NULL, 'o' },
 		{ "dir", required_argument, NULL, 'd' }, { "help", no_argument, NULL, 'h' }, { NULL, 0, NULL, 0 },
 	};
-	cpu_set_t set;
 	int c;
 
 	*b = (struct bench){ .repeats = BENCH_REPEATS, .variants = BENCH_ALL, .dir = getenv("TMPDIR") };
@@ -450,11 +274,7 @@ static inline void bench_init(struct bench *b, int argc, char **argv)
 		bench_print_usage(argv[0], stderr);
 		exit(2);
 	}
-	if (sched_getaffinity(0, sizeof(set), &set))
-		bench_die("sched_getaffinity: %s", strerror(errno));
-	for (c = 0; c < CPU_SETSIZE; c++)
-		if (CPU_ISSET((unsigned)c, &set))
-			b->cpus[b->cpus_nr++] = c;
+	b->cpus_nr = bench_cpus(b->cpus);
 	(void)alarm(BENCH_LIMIT_S);
 	setvbuf(stdout, NULL, _IOLBF, 0);
 }

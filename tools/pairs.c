@@ -4,6 +4,10 @@
  * a run is worth is its IOPS and its CPU time per I/O; a pair gives a ratio, the pairs give a median with a bootstrap
  * interval. A bound is missed only when the whole interval lies beyond it: less is noise.
  *
+ * Figures of another kind are given as plain numbers (--figures); for these the ratios of the medians and of the minima are told
+ * as well, and the bound holds where both do: with the five rounds of a program that takes its time, that is sharper than
+ * an interval.
+ *
  * fio writes warnings in front of its document, so reading begins at the first line that opens one.
  */
 #include "bench.h"
@@ -33,9 +37,9 @@ struct bound {
 };
 
 struct pairs {
-	bool scaling, as_json;
+	bool scaling, as_json, as_figures, by_minima;
 	const char *label;
-	struct bound iops, cpu;
+	struct bound iops, cpu, at_most;
 	struct figures *runs;
 	unsigned runs_nr;
 };
@@ -220,6 +224,102 @@ static void print_json(const struct pairs *p, const struct verdict v[2])
 	(void)json_object_put(doc); /* the count of what it freed */
 }
 
+/* --- plain figures --- */
+
+struct plain {
+	struct ratio q;
+	struct spread side[2];          /* A, B */
+	double medians, minima;         /* ratios of these */
+	bool missed;
+};
+
+static int read_figure(const char *text, double *ret)
+{
+	char *end;
+
+	*ret = strtod(text, &end);
+	if (end != text && *end == '\0' && isfinite(*ret) && *ret > 0)
+		return 0;
+	fprintf(stderr, "martlet compare: '%s' is no figure above 0\n", text);
+	return -EINVAL;
+}
+
+/* texts: [2 * nr], A B A B.. */
+static int judge_plain(const struct pairs *p, char **texts, unsigned nr, struct plain *ret)
+{
+	double side[2][BOOTSTRAP_VALUES_MAX], ratios[BOOTSTRAP_VALUES_MAX];
+	int rc = 0;
+
+	for (unsigned i = 0; i < 2 * nr && rc == 0; i++)
+		rc = read_figure(texts[i], &side[i % 2][i / 2]);
+	if (rc)
+		return rc;
+	for (unsigned i = 0; i < nr; i++)
+		ratios[i] = side[0][i] / side[1][i];
+	ret->q.ci = bootstrap_median(ratios, nr);
+	ret->q.spread = spread_of(ratios, nr);
+	for (unsigned i = 0; i < 2; i++)
+		ret->side[i] = spread_of(side[i], nr);
+	ret->medians = ret->side[0].median / ret->side[1].median;
+	ret->minima = ret->side[0].min / ret->side[1].min;
+	ret->missed = p->at_most.given && (ret->minima > p->at_most.value ||
+					   (!p->by_minima && ret->medians > p->at_most.value));
+	return 0;
+}
+
+static void print_plain_text(const struct pairs *p, const struct plain *v)
+{
+	printf("%-24s %.3f  95 %% %.3f..%.3f  all %.3f..%.3f  medians %.3f  minima %.3f", p->label, v->q.spread.median,
+	       v->q.ci.low, v->q.ci.high, v->q.spread.min, v->q.spread.max, v->medians, v->minima);
+	if (p->at_most.given)
+		printf("  %s (at most %.3g)", v->missed ? "SHORT" : "ok", p->at_most.value);
+	putchar('\n');
+}
+
+static void print_plain_json(const struct pairs *p, const struct plain *v, unsigned nr)
+{
+	struct json_object *doc = json_object_new_object();
+	const struct {
+		const char *key;
+		double value;
+	} rows[] = {
+		{ "median", v->q.spread.median }, { "ci95_low", v->q.ci.low }, { "ci95_high", v->q.ci.high },
+		{ "min", v->q.spread.min }, { "max", v->q.spread.max }, { "ratio_of_medians", v->medians },
+		{ "ratio_of_minima", v->minima },
+	};
+
+	/* what cannot be added is missing in the print */
+	(void)json_object_object_add(doc, "label", json_object_new_string(p->label));
+	(void)json_object_object_add(doc, "pairs", json_object_new_int((int)nr));
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
+		(void)json_object_object_add(doc, rows[i].key, json_object_new_double(rows[i].value));
+	if (p->at_most.given) {
+		(void)json_object_object_add(doc, "at_most", json_object_new_double(p->at_most.value));
+		(void)json_object_object_add(doc, "short", json_object_new_boolean(v->missed));
+	}
+	printf("%s\n", json_object_to_json_string_ext(doc, JSON_C_TO_STRING_NOSLASHESCAPE));
+	(void)json_object_put(doc); /* the count of what it freed */
+}
+
+/* @return exit code */
+static int compare_figures(const struct pairs *p, char **texts, int texts_nr)
+{
+	unsigned nr = (unsigned)texts_nr / 2;
+	struct plain v;
+
+	if (texts_nr < 2 || texts_nr % 2 || nr > BOOTSTRAP_VALUES_MAX) {
+		fprintf(stderr, "martlet compare: figures come in pairs, at most %u of them\n", BOOTSTRAP_VALUES_MAX);
+		return EXIT_USAGE;
+	}
+	if (judge_plain(p, texts, nr, &v))
+		return EXIT_USAGE;
+	if (p->as_json)
+		print_plain_json(p, &v, nr);
+	else
+		print_plain_text(p, &v);
+	return v.missed ? EXIT_FAILURE : EXIT_SUCCESS;
+}
+
 /* --- the command --- */
 
 static void print_usage(FILE *out)
@@ -230,6 +330,9 @@ static void print_usage(FILE *out)
 	      "  --scaling       groups of four: A and B alone, then A and B with more workers: (A4/A1)/(B4/B1)\n"
 	      "  --iops-min=R    the IOPS ratio is to be at least this\n"
 	      "  --cpu-max=R     the ratio of CPU time per I/O is to be at most this\n"
+	      "  --figures       not files but figures, A B A B..; also ratios of the medians and the minima\n"
+	      "  --at-most=R     of figures: both of these ratios are to be at most this\n"
+	      "  --by-minima     of figures that have modes: only that of the minima is\n"
 	      "  --label=TEXT    what is compared\n"
 	      "  --json          one JSON document, in one line\n", out);
 }
@@ -247,11 +350,25 @@ static int set_bound(struct bound *b, const char *name, const char *text)
 	return -EINVAL;
 }
 
+/* Bounds of files and of figures are not mixed. */
+static int check_options(const struct pairs *p)
+{
+	if (p->as_figures && (p->scaling || p->iops.given || p->cpu.given))
+		fputs("martlet compare: --figures has the bound --at-most, and is not for --scaling\n", stderr);
+	else if (!p->as_figures && (p->at_most.given || p->by_minima))
+		fputs("martlet compare: --at-most and --by-minima are for --figures\n", stderr);
+	else
+		return 0;
+	return -EINVAL;
+}
+
 static int parse_options(struct pairs *p, int argc, char **argv)
 {
 	static const struct option table[] = {
 		{ "scaling", no_argument, NULL, 's' }, { "iops-min", required_argument, NULL, 'i' },
-		{ "cpu-max", required_argument, NULL, 'c' }, { "label", required_argument, NULL, 'l' },
+		{ "cpu-max", required_argument, NULL, 'c' }, { "figures", no_argument, NULL, 'f' },
+		{ "at-most", required_argument, NULL, 'm' }, { "by-minima", no_argument, NULL, 'n' },
+		{ "label", required_argument, NULL, 'l' },
 		{ "json", no_argument, NULL, 'j' }, { "help", no_argument, NULL, 'h' }, { NULL, 0, NULL, 0 },
 	};
 	int c, rc = 0;
@@ -268,6 +385,15 @@ static int parse_options(struct pairs *p, int argc, char **argv)
 		case 'c':
 			rc = set_bound(&p->cpu, "cpu-max", optarg);
 			break;
+		case 'f':
+			p->as_figures = true;
+			break;
+		case 'm':
+			rc = set_bound(&p->at_most, "at-most", optarg);
+			break;
+		case 'n':
+			p->by_minima = true;
+			break;
 		case 'l':
 			p->label = optarg;
 			break;
@@ -282,6 +408,8 @@ static int parse_options(struct pairs *p, int argc, char **argv)
 			rc = -EINVAL;
 		}
 	}
+	if (rc == 0)
+		rc = check_options(p);
 	return rc;
 }
 
@@ -311,6 +439,8 @@ int compare_main(int argc, char **argv)
 
 	if (rc)
 		return rc > 0 ? EXIT_SUCCESS : EXIT_USAGE;
+	if (p.as_figures)
+		return compare_figures(&p, argv + optind, argc - optind);
 	rc = read_runs(&p, argc, argv);
 	if (rc) {
 		free(p.runs);

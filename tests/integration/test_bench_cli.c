@@ -385,6 +385,28 @@ START_TEST(results_are_compared_in_pairs)
 }
 END_TEST
 
+START_TEST(figures_are_compared_in_pairs)
+{
+	ck_assert_int_eq(run("compare --json --figures --label=x --at-most=0.5 1 2 3 8 1.2 2.4"), 0);
+	parse_json();
+	ck_assert_double_eq(num("pairs"), 3);
+	ck_assert_double_eq_tol(num("median"), 0.5, 1e-9);
+	ck_assert_double_eq_tol(num("ratio_of_medians"), 0.5, 1e-9);
+	ck_assert_double_eq_tol(num("ratio_of_minima"), 0.5, 1e-9);
+	/* one of the two ratios is short: the medians 1.0, the minima 0.5 */
+	ck_assert_int_eq(run("compare --figures --at-most=0.5 2 2 1 2 3 3"), 1);
+	ck_assert_msg(strstr(out, "SHORT"), "%s", out);
+	ck_assert_int_eq(run("compare --figures --by-minima --at-most=0.5 2 2 1 2 3 3"), 0);
+	ck_assert_int_eq(run("compare --figures --by-minima --at-most=0.49 2 2 1 2 3 3"), 1);
+	ck_assert_int_eq(run("compare --figures 1 2 3"), 2);
+	ck_assert_msg(strstr(err, "in pairs"), "%s", err);
+	ck_assert_int_eq(run("compare --figures 1 0"), 2);
+	ck_assert_msg(strstr(err, "no figure"), "%s", err);
+	ck_assert_int_eq(run("compare --figures --iops-min=1 1 2"), 2);
+	ck_assert_int_eq(run("compare --at-most=1 .r0 .r1"), 2);
+}
+END_TEST
+
 START_TEST(several_targets_are_served_in_turn)
 {
 	ck_assert_int_eq(run("bench --filename=a:b:c\\\\:d --create --size=6m --rw=randrw --numjobs=2 --number_ios=3000 "
@@ -857,6 +879,7 @@ int main(void)
 	tcase_add_loop_test(t, what_cannot_be_polled_runs_and_says_so, 0, 2);
 	tcase_add_loop_test(t, a_ladder_has_every_rung_or_the_reason, 0, 2);
 	tcase_add_test(t, results_are_compared_in_pairs);
+	tcase_add_test(t, figures_are_compared_in_pairs);
 	tcase_add_loop_test(t, several_targets_are_served_in_turn, 0, ENGINES_NR);
 	tcase_add_loop_test(t, a_pass_over_several_targets_writes_and_checks_each_block, 0, ENGINES_NR);
 	tcase_add_loop_test(t, each_worker_has_figures_of_its_own, 0, ENGINES_NR);
