@@ -174,6 +174,7 @@ static struct subject start_subject(void (*work)(struct mrt_runtime *rt))
 	return subject_start(&so);
 }
 
+__attribute__((format(printf, 1, 2)))
 static char *text_of(const char *fmt, ...)
 {
 	static char text[64];
