@@ -261,22 +261,12 @@ void mrt__op_finish(struct mrt__op *op, int64_t raw)
 
 /* ---- ring ops: submit, step ---- */
 
-static void enqueue_unstaged(struct mrt__worker *w, struct mrt__op *op)
-{
-	op->rflags = (op->rflags & (uint8_t)~MRT__OPR_TIMED) | MRT__OPR_QUEUED; /* the stamp stood in the link */
-	op->done_next = NULL;
-	if (w->queued_tail)
-		w->queued_tail->done_next = op;
-	else
-		w->queued_head = op;
-	w->queued_tail = op;
-	mrt__stat_set(&w->stats->queued, ++w->queued_nr);
-}
-
-/* ---- what an op holds while the kernel has it: its files, and its buffers' places in the arena ----
+/* ---- what an op holds: its files, and its buffers' places in the arena ----
  *
- * Held when it is staged and released when its CQE comes, both by the ring's owner, each step of an _all form anew. So
- * what waits in the queue holds nothing: a file may be closed and a block freed under it, and then it is refused.
+ * Held when it is staged and released when its CQE comes, both by the ring's owner, each step of an _all form anew. What
+ * waits in the queue holds its buffers, but no file: a handle says by itself that it is stale, while memory that was freed
+ * would be somebody else's by the time that it is staged. So a block that is freed under an op is kept from its start to its
+ * end; a step that is staged later, and an op that has waited, are refused.
  */
 
 /* Memory that the kernel reads or writes besides io.addr, io.len. */
@@ -495,12 +485,12 @@ static inline int32_t extra_fd(const struct mrt__op *op)
 	return op->kind == MRT__OP_SPLICE ? (int32_t)op->raw : 0;
 }
 
-static void release_held(struct mrt__worker *w, struct mrt__op *op)
+/* @param addr  io.addr as it was when they were held */
+static void release_buffers(struct mrt__worker *w, const struct mrt__op *op, uint64_t addr)
 {
-	op->rflags &= (uint8_t)~MRT__OPR_HELD;
 	if (op->flags & MRT__OPF_BUF) {
-		if (mrt__arena_has(&w->arena, (const void *)(uintptr_t)op->io.addr))
-			mrt__arena_release(&w->arena, op->io.addr);
+		if (mrt__arena_has(&w->arena, (const void *)(uintptr_t)addr))
+			mrt__arena_release(&w->arena, addr);
 	} else if (mrt__unlikely(op->flags & (MRT__OPF_IOV | MRT__OPF_OUT))) {
 		struct iovec out[RANGES_MAX];
 		unsigned nr;
@@ -508,10 +498,29 @@ static void release_held(struct mrt__worker *w, struct mrt__op *op)
 
 		release_ranges(w, ranges, nr);
 	}
+}
+
+static void release_files(struct mrt__worker *w, struct mrt__op *op)
+{
 	if (op->flags & MRT__OPF_FILE)
 		release_file(w, op, op->io.fd);
 	if (mrt__unlikely(op->flags & MRT__OPF_FILE2))
 		release_file(w, op, second_fd(op));
+}
+
+static void release_held(struct mrt__worker *w, struct mrt__op *op)
+{
+	op->rflags &= (uint8_t)~MRT__OPR_HELD;
+	release_files(w, op);
+	release_buffers(w, op, op->io.addr);
+}
+
+static __attribute__((cold, noinline)) int refuse_memory(struct mrt__worker *w, const struct mrt__op *op)
+{
+	mrt__sched_log(w->sched, MRT_LOG_ERROR,
+		       "%s: its buffer at %#llx is arena memory that was freed, or runs beyond its block: refused",
+		       mrt__op_kind_name(op->kind), (unsigned long long)op->io.addr);
+	return -EFAULT;
 }
 
 /* @return 0; -EBADF, -EFAULT: refused, nothing held */
@@ -537,10 +546,7 @@ static int hold(struct mrt__worker *w, struct mrt__op *op, struct staging *st)
 		op->rflags |= MRT__OPR_HELD;
 		return 0;
 	}
-	err = -EFAULT;
-	mrt__sched_log(w->sched, MRT_LOG_ERROR,
-		       "%s: its buffer at %#llx is arena memory that was freed, or runs beyond its block: refused",
-		       mrt__op_kind_name(op->kind), (unsigned long long)op->io.addr);
+	err = refuse_memory(w, op);
 	if (op->flags & MRT__OPF_FILE2)
 		release_file(w, op, second_fd(op));
 err_file:
@@ -657,6 +663,28 @@ static inline __attribute__((always_inline)) int try_stage(struct mrt__worker *w
 	return STAGED;
 }
 
+/*
+ * No credit, or no SQE: queue it, and hold its buffers there.
+ *
+ * @return NO_ROOM; -EFAULT: they are none any more, and it is not queued
+ */
+static int enqueue_unstaged(struct mrt__worker *w, struct mrt__op *op)
+{
+	struct staging st = { .ring = w->ring, .view = &w->arena };
+
+	if (mrt__unlikely(!hold_buffers(w, op, &st)))
+		return refuse_memory(w, op);
+	op->rflags = (op->rflags & (uint8_t)~MRT__OPR_TIMED) | MRT__OPR_QUEUED; /* the stamp stood in the link */
+	op->done_next = NULL;
+	if (w->queued_tail)
+		w->queued_tail->done_next = op;
+	else
+		w->queued_head = op;
+	w->queued_tail = op;
+	mrt__stat_set(&w->stats->queued, ++w->queued_nr);
+	return NO_ROOM;
+}
+
 static void release_inputs(struct mrt__op *op)
 {
 	if (op->flags & MRT__OPF_OWNS_MEM)
@@ -685,9 +713,11 @@ struct mrt_op *mrt__op_submit(struct mrt__worker *w, struct mrt__op *op)
 		ret = try_stage(w, op);
 	if (mrt__likely(ret == STAGED)) {
 		flush_if_many(w);
-	} else if (ret == NO_ROOM) {
-		enqueue_unstaged(w, op);
-	} else {
+		return mrt__op_public(op);
+	}
+	if (ret == NO_ROOM)
+		ret = enqueue_unstaged(w, op);
+	if (ret != NO_ROOM) {
 		release_inputs(op);
 		mrt__op_end_inline(op, ret);
 	}
@@ -813,7 +843,7 @@ void mrt__op_submit_close(struct mrt__worker *w, struct mrt__op *op, int fd)
 	op->io = (struct mrt__ring_args){ .opcode = MRT__OPCODE_CLOSE, .fd = fd };
 	op->ring = w->index;
 	if (w->queued_head || try_stage(w, op) != STAGED)
-		enqueue_unstaged(w, op);
+		(void)enqueue_unstaged(w, op); /* it has no buffer */
 }
 
 /*
@@ -849,6 +879,7 @@ void mrt__worker_resubmit(struct mrt__worker *w)
 		if (ret == NO_ROOM)
 			return;
 		op->rflags &= (uint8_t)~MRT__OPR_QUEUED;
+		release_buffers(w, op, op->io.addr); /* the queue's hold */
 		w->queued_head = next;
 		if (!next)
 			w->queued_tail = NULL;
@@ -871,19 +902,28 @@ static bool unqueue(struct mrt__worker *w, struct mrt__op *op)
 	if (w->queued_tail == op)
 		w->queued_tail = prev;
 	op->rflags &= (uint8_t)~MRT__OPR_QUEUED;
+	release_buffers(w, op, op->io.addr); /* the queue's hold */
 	mrt__stat_set(&w->stats->queued, --w->queued_nr);
 	return true;
 }
 
-/* Stage an op's next step, or queue it; it keeps its place in the task's list. @return false: it was over, and is finished */
-static bool restage(struct mrt__worker *w, struct mrt__op *op)
+/*
+ * Stage an op's next step, or queue it; it keeps its place in the task's list.
+ *
+ * @param held  the last step's buffers are held, at `addr`: they are released when this one's are, so that a block which was
+ *              freed meanwhile is nobody else's in between
+ * @return false: it was over, and is finished
+ */
+static bool restage(struct mrt__worker *w, struct mrt__op *op, bool held, uint64_t addr)
 {
 	int ret = try_stage(w, op);
 
 	mrt__stat_add(&w->stats->retries, 1);
 	if (ret == NO_ROOM)
-		enqueue_unstaged(w, op);
-	else if (ret <= 0)
+		ret = enqueue_unstaged(w, op);
+	if (held)
+		release_buffers(w, op, addr);
+	if (ret <= 0)
 		finish_unstaged(op, ret);
 	return ret > 0;
 }
@@ -978,23 +1018,25 @@ static bool may_retry(struct mrt__worker *w, struct mrt__op *op, int32_t res, bo
 /* With errors, further steps, and what it held. */
 static __attribute__((noinline)) bool step_slow(struct mrt__worker *w, struct mrt__op *op, int32_t res)
 {
-	bool polled = op->rflags & MRT__OPR_POLLED;
+	bool polled = op->rflags & MRT__OPR_POLLED, held = op->rflags & MRT__OPR_HELD;
+	uint64_t addr = op->io.addr;
 	int64_t raw;
 
 	if (mrt__unlikely(polled)) {
 		w->polled_inflight--;
 		op->rflags &= (uint8_t)~MRT__OPR_POLLED;
 	}
-	if (op->rflags & MRT__OPR_HELD) {
+	if (held) {
 		if (op->flags & MRT__OPF_FILE && mrt__unlikely(is_passthrough(w, op->io.fd)))
 			res = mrt__nvme_end(op, res, w->extra);
-		release_held(w, op);
+		op->rflags &= (uint8_t)~MRT__OPR_HELD;
+		release_files(w, op);
 	}
 	raw = res;
 	mark_written(op, res);
 	if (mrt__unlikely(res < 0)) {
 		if (may_retry(w, op, res, polled))
-			return !restage(w, op);
+			return !restage(w, op, held, addr);
 		if (op->flags & MRT__OPF_ALL && op->raw > 0) {
 			op->rflags |= MRT__OPR_PARTIAL;
 			op->io.len = (uint32_t)-res;
@@ -1005,7 +1047,7 @@ static __attribute__((noinline)) bool step_slow(struct mrt__worker *w, struct mr
 
 		/* A cancel that found this step completed would not find the next: it is staged before it. */
 		if (more && !(op->rflags & MRT__OPR_STOPPED))
-			return !restage(w, op);
+			return !restage(w, op, held, addr);
 		if (more) {
 			op->rflags |= MRT__OPR_PARTIAL;
 			op->io.len = ECANCELED;
@@ -1014,6 +1056,8 @@ static __attribute__((noinline)) bool step_slow(struct mrt__worker *w, struct mr
 	}
 	if (mrt__unlikely(op->rflags & MRT__OPR_TIMED) || mrt__listens(op_complete))
 		note_complete(w, op, raw);
+	if (held)
+		release_buffers(w, op, addr);
 	op->rflags |= MRT__OPR_TERMINAL;
 	return finish(w, op, raw);
 }
