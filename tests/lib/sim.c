@@ -13,6 +13,7 @@
  * lost wake-ups show.
  */
 #include "sim.h"
+#include "sim_ledger.h"
 #include "sim_regs.h"
 
 #include <errno.h>
@@ -27,6 +28,7 @@
 
 #include "base/assert.h"
 #include "blocking/pool.h"
+#include "sched/arena_region.h"
 
 #define SECONDS_DEFAULT 10
 #define SEED_SECONDS_MAX 60u    /* of real time; a worker that spins for ever is found by it */
@@ -220,6 +222,9 @@ void sim_start(void)
 	sim_check(s->workers && !mrt__idle_init(&s->idle, s->workers_nr), "no memory");
 	sim_check(!mrt__files_create(s, SIM_FILES_MAX, &s->files), "no memory");
 	sim_check(!mrt__arena_create(&ao, &s->arena), "no arena");
+	s->arena->exempt = true; /* whatever the limit of this user is: the simulated kernel refuses by itself */
+	s->polled_opts = (struct mrt__ring_opts){ .sq_entries = sim.opts.sq_entries, .cq_entries = sim.opts.cq_entries,
+						  .flags = MRT__RING_OPT_IOPOLL };
 	for (i = 0; i < s->workers_nr; i++)
 		start_worker(i);
 	sim_check(!mrt__pool_create(&po, &s->pool), "no pool");
@@ -368,17 +373,25 @@ bool sim_step(void)
 	return true;
 }
 
+static bool is_locked(pthread_mutex_t *lock)
+{
+	if (pthread_mutex_trylock(lock))
+		return true;
+	pthread_mutex_unlock(lock);
+	return false;
+}
+
 /* Is a lock held that a nested step might want? A real thread would wait for it. */
 static bool has_locked(struct mrt__sched *s)
 {
 	unsigned i;
 
-	for (i = 0; i < MRT__OUTSIDE_HEAPS_NR; i++) {
-		if (pthread_mutex_trylock(&s->outside[i].lock))
+	for (i = 0; i < MRT__OUTSIDE_HEAPS_NR; i++)
+		if (is_locked(&s->outside[i].lock))
 			return true;
-		pthread_mutex_unlock(&s->outside[i].lock);
-	}
-	return false;
+	if (!sim.registering && (is_locked(&s->arena->growth) || is_locked(&s->arena->table)))
+		return true;
+	return is_locked(&s->files->lock);
 }
 
 void sim_preempt(void)
@@ -396,6 +409,17 @@ void sim_preempt(void)
 	for (left = 1 + (unsigned)sim_below(NESTED_STEPS_MAX); left > 0 && sim_step(); left--)
 		continue;
 	sim.depth--;
+}
+
+void sim_preempt_registering(void)
+{
+	if (sim.registering)
+		return;
+	sim.registering = true;
+	if (sim.opts.preempt)
+		sim.preempt_left = 1; /* it takes long, and is rare */
+	sim_preempt();
+	sim.registering = false;
 }
 
 /* ---- when nobody can run ---- */
@@ -445,6 +469,7 @@ static void check_asleep(uint64_t next_ns)
 	sim_check(mrt__idle_searching_nr(&sim.sched->idle) == 0, "all sleep, but %u count as searching",
 		  mrt__idle_searching_nr(&sim.sched->idle));
 	sim_check(mrt__idle_check(&sim.sched->idle, stderr), "the books of who sleeps are wrong");
+	sim_check(!sim_op_left_waiting(), "all sleep, but op #%" PRIu64 " waits by a handle that was closed", sim_op_left_waiting());
 	for (i = 0; i < sim.opts.workers_nr; i++) {
 		const struct sim_worker *sw = &sim.workers[i];
 		uint64_t due_ns = mrt__wheel_next(&sw->w->wheel);
@@ -546,6 +571,40 @@ static void check_worker_end(const struct mrt__worker *w)
 		  mrt__heap_live(&w->heap));
 }
 
+/* What waited for its ops is given back by later calls. */
+static void check_arena_end(struct mrt__arena *a)
+{
+	unsigned turns, i;
+	uint64_t u;
+	void *p;
+
+	for (turns = 0; turns < 1000 && a->waiting_nr > 0 && !mrt_alloc((struct mrt_runtime *)(void *)sim.sched, 1, 0, &p); turns++)
+		mrt_free((struct mrt_runtime *)(void *)sim.sched, p);
+	sim_check(mrt__arena_check(a, stderr), "the arena's books are wrong");
+	sim_check(a->waiting_nr == 0, "%u freed blocks wait for ops that have ended", a->waiting_nr);
+	sim_check(a->allocated_units == 0, "%" PRIu64 " units were not given back", a->allocated_units);
+	for (i = 0; i < sim.opts.workers_nr; i++)
+		for (u = 0; u < a->span / MRT__ARENA_UNIT; u++)
+			sim_check(sim.workers[i].w->arena.use[u] == 0, "worker %u ends with ops on unit %" PRIu64 " of the arena", i, u);
+}
+
+/* What workers know of files; after the last op only of such as are open. */
+static void check_files_end(struct mrt__files *files)
+{
+	unsigned i, slot;
+
+	sim_check(!files->closing, "a file's close has not ended");
+	for (i = 0; i < sim.opts.workers_nr; i++)
+		for (slot = 0; slot < SIM_FILES_MAX; slot++) {
+			const struct mrt__file_use *u = &sim.workers[i].w->file_use[slot];
+
+			sim_check(u->inflight == 0 && !u->closing && !u->cancel_due, "worker %u ends with %u ops on slot %u%s", i,
+				  u->inflight, slot, u->closing ? ", which closes" : "");
+			sim_check(u->handle == 0 || u->handle == atomic_load(&files->slots[slot].handle),
+				  "worker %u ends with a stale handle in slot %u", i, slot);
+		}
+}
+
 void sim_finish(void)
 {
 	struct mrt__sched *s = sim.sched;
@@ -558,6 +617,9 @@ void sim_finish(void)
 		check_worker_end(s->workers[i]);
 	for (i = 0; i < MRT__OUTSIDE_HEAPS_NR; i++)
 		sim_check(mrt__heap_live(&s->outside[i].heap) == 0, "cells of an outside heap were not freed");
+	check_arena_end(s->arena);
+	check_files_end(s->files);
+	sim_ledger_finish();
 	sim_kernel_finish();
 	sim_check(!mrt__pool_join_wait(s->pool, 0, &running), "a pool without threads has one");
 	mrt__pool_destroy(s->pool);
@@ -566,6 +628,7 @@ void sim_finish(void)
 		mrt__ring_destroy(sim.rings[i]);
 	}
 	mrt__files_destroy(s->files);
+	sim_fds_check();
 	mrt__arena_destroy(s->arena);
 	sim_donors_check();
 	for (i = 0; i < MRT__OUTSIDE_HEAPS_NR; i++) {
@@ -594,6 +657,8 @@ static void run_seed(uint64_t seed, bool verbose)
 	sim.now_ns = 1000000000 + sim_below(1000000000);
 	sim.preempt_left = UINT64_MAX;
 	sim_kernel_start();
+	sim_fds_start();
+	sim_ledger_start();
 	sim_opts_draw(&sim.opts);
 	program->run();
 	(void)alarm(0);

@@ -112,6 +112,7 @@ struct sim {
 	unsigned depth;                 /* steps that were interrupted */
 	uint64_t quiet_nr;              /* times that all workers slept */
 	bool closing;
+	bool registering;               /* somebody is interrupted while he registers memory: who allocates would wait for him */
 	void (*on_quiet)(void);         /* all sleep: more checks, or NULL */
 	struct mrt__sched *sched;
 	struct mrt__ring *rings[SIM_WORKERS_MAX];
@@ -181,6 +182,9 @@ void sim_stuck(uint64_t ns);
 /* A place where the calling worker may be interrupted. Called by the ring and the clock, with no lock held. */
 void sim_preempt(void);
 
+/* The same inside a donor's registration, when the arena's locks are held and nobody waits for them but who allocates. */
+void sim_preempt_registering(void);
+
 /* ---- the ring's side (sim_ring.c) ---- */
 
 /* Numbers of descriptors that mean something to the simulated kernel; below them are real ones. */
@@ -188,6 +192,7 @@ void sim_preempt(void);
 #define SIM_FD_STREAM 20000             /* a stream: ends by itself, cancel works; bytes are numbered as they come */
 #define SIM_FD_IDLE 30000               /* a peer that never says anything: ends only by a cancel */
 #define SIM_FD_RANGE 10000
+#define SIM_FD_PLAIN 5000               /* of each range these are used as descriptors, the rest are files: sim_regs.h */
 
 /* The byte at `off` of a file or stream. */
 uint8_t sim_pattern(int fd, uint64_t off);
@@ -223,9 +228,12 @@ struct sim_op_history {
 	int64_t moved;                  /* bytes, in all */
 	int32_t last;                   /* the last result */
 	bool cancel_seen;               /* a cancel was staged for it */
+	bool twin_closed;               /* the close of another handle of its file hit it */
 	uint64_t stream_pos;            /* streams: where its bytes began */
 };
 void sim_op_begin(struct mrt_op *op, bool all);
+/* ... what it is by, and on: numbers of sim_ledger.h, 0: a descriptor; memory that is not the arena's. After the above. */
+void sim_op_uses(struct mrt_op *op, unsigned handle, unsigned block);
 /* @return false: the kernel never saw it */
 bool sim_op_end(struct mrt_op *op, struct sim_op_history *ret_history);
 /* Serial number for the log, 0: not known. */

@@ -10,6 +10,9 @@
  * A cause must be there: no -ECANCELED without a cancel or an abort, no -ETIMEDOUT before the deadline. Buffers hold a
  * pattern of descriptor and offset as far as the result says, and are untouched beyond. After delivery a buffer is
  * filled with a mark, which must be there when it is used next: whoever writes later is caught.
+ *
+ * Handles and blocks of the arena are everybody's. A block is one op's at a time, but anybody may free it under the op, and
+ * anybody may close a handle; which of them are meant to be what is in sim_ledger.h.
  */
 #include "sim_actor.h"
 
@@ -20,6 +23,7 @@
 #include <string.h>
 #include <sys/uio.h>
 
+#include <martlet/arena.h>
 #include <martlet/blocking.h>
 #include <martlet/file.h>
 #include <martlet/net.h>
@@ -30,6 +34,8 @@
 
 #include "base/compiler.h"
 #include "sim.h"
+#include "sim_ledger.h"
+#include "sim_regs.h"
 
 #define SLOTS_NR 8u
 #define BUF_BYTES 96u
@@ -61,7 +67,9 @@ struct slot {
 	bool all;
 	bool cancelled;
 	bool shielded;
-	int fd;
+	bool refused;           /* its handle or its memory was none any more when it was started */
+	int fd;                 /* by a handle: the file that it must reach */
+	unsigned handle, block; /* sim_ledger.h; 0: none */
 	uint64_t off;
 	size_t len;
 	uint64_t deadline_ns;   /* 0: none */
@@ -70,6 +78,7 @@ struct slot {
 	uint64_t permits;
 	uint64_t msg;
 	struct iovec iov[IOV_NR];
+	unsigned char *data;    /* [BUF_BYTES] buf, or memory of the arena */
 	unsigned char buf[BUF_BYTES];
 };
 
@@ -94,6 +103,7 @@ struct actor {
 	struct mrt_task *child;
 	uint32_t child_serial;
 	bool child_aborted;
+	unsigned handle;
 	struct mrt_scope scope;
 	struct slot slots[SLOTS_NR];
 };
@@ -197,8 +207,101 @@ static bool is_read(unsigned kind)
 	       kind == KIND_RECV_EXACT || kind == KIND_IDLE_RECV || kind == KIND_IDLE_RECV_EXACT;
 }
 
+static bool moves_data(unsigned kind)
+{
+	return kind <= KIND_SEND_ALL || kind == KIND_IDLE_RECV || kind == KIND_IDLE_RECV_EXACT;
+}
+
+/* ---- handles and blocks ---- */
+
+static struct mrt_runtime *runtime(void)
+{
+	return (struct mrt_runtime *)(void *)sim.sched;
+}
+
+/* What files a kind can be by, if they are everybody's; 0: none. On a stream only one receive: others may come in between. */
+static int range_of(unsigned kind)
+{
+	if (kind <= KIND_WRITEV || kind == KIND_FSYNC)
+		return SIM_FD_DISK;
+	if (kind == KIND_RECV)
+		return SIM_FD_STREAM;
+	return kind == KIND_IDLE_RECV || kind == KIND_IDLE_POLL || kind == KIND_IDLE_ACCEPT ? SIM_FD_IDLE : 0;
+}
+
+static void use_handle(struct slot *s, unsigned id)
+{
+	s->handle = id;
+	s->fd = sim_handle_at(id)->file;
+	s->refused = s->refused || sim_handle_at(id)->ended;
+}
+
+/* @return 0: there is no room, or who asks would have to wait */
+static unsigned new_block(struct sim_rand *rand)
+{
+	size_t units = sim_rand_chance(rand, 100) ? 1 + sim_rand_below(rand, 400) : 1 + sim_rand_below(rand, 6);
+	size_t align = sim_rand_chance(rand, 100) ? MRT_ARENA_UNIT << sim_rand_below(rand, 10) : 0;
+	void *p;
+	int err;
+
+	if (sim.registering)
+		return 0;
+	err = mrt_alloc(runtime(), units * MRT_ARENA_UNIT - sim_rand_below(rand, 100), align, &p);
+	sim_check(!err || err == -ENOMEM, "an allocation fails with %d", err);
+	return err ? 0 : sim_block_new(p, units * MRT_ARENA_UNIT);
+}
+
+static void free_block(unsigned id)
+{
+	sim_block_freed(id);
+	mrt_free(runtime(), sim_block_at(id)->base);
+}
+
+/* Now and then memory that was freed, or that runs beyond its block: such ops never reach the kernel. */
+static void use_block(struct actor *a, struct slot *s)
+{
+	bool vectored = s->kind == KIND_READV || s->kind == KIND_WRITEV;
+	struct sim_block *b;
+	size_t off;
+
+	if (chance(a, 30)) {
+		s->block = sim_block_draw_freed(&a->rand);
+		s->refused = s->refused || s->block;
+	} else {
+		s->block = sim_block_draw(&a->rand, true);
+		if (!s->block || chance(a, 200))
+			s->block = new_block(&a->rand);
+	}
+	if (!s->block)
+		return;
+	b = sim_block_at(s->block);
+	b->busy = b->starting = true;
+	/* an empty segment behind the last byte would be outside; and segments may be cut where the next block begins */
+	off = b->bytes - BUF_BYTES - vectored;
+	if (!b->freed && s->len > 1 && !vectored && chance(a, 30)) {
+		off = b->bytes - s->len / 2;
+		s->refused = true;
+	} else if (chance(a, 800)) {
+		off = below(a, off + 1);
+	}
+	s->data = (unsigned char *)b->base + off;
+}
+
+/* May the memory be looked at? */
+static bool has_data(const struct slot *s)
+{
+	return !s->refused && (!s->block || !sim_block_at(s->block)->freed);
+}
+
+static int descriptor_of(const struct slot *s)
+{
+	return s->handle ? sim_handle_at(s->handle)->handle : s->fd;
+}
+
 static void prepare(struct actor *a, struct slot *s, unsigned kind)
 {
+	int range = range_of(kind);
+	unsigned id;
 	size_t i;
 
 	for (i = 0; i < BUF_BYTES && a->begun; i++)
@@ -207,22 +310,36 @@ static void prepare(struct actor *a, struct slot *s, unsigned kind)
 	s->ring = kind <= KIND_UNLINK || (kind >= KIND_IDLE_RECV && kind <= KIND_IDLE_ACCEPT);
 	s->all = kind == KIND_READ_EXACT || kind == KIND_WRITE_ALL || kind == KIND_RECV_EXACT || kind == KIND_SEND_ALL ||
 		 kind == KIND_IDLE_RECV_EXACT;
-	s->cancelled = s->shielded = false;
+	s->cancelled = s->shielded = s->refused = false;
 	s->deadline_ns = 0;
+	s->handle = s->block = 0;
+	s->data = s->buf;
 	s->len = 1 + below(a, BUF_BYTES);
 	s->off = below(a, 1 << 20);
-	s->fd = SIM_FD_DISK + (int)below(a, SIM_FD_RANGE);
+	s->fd = SIM_FD_DISK + (int)below(a, SIM_FD_PLAIN);
 	if (kind >= KIND_RECV && kind <= KIND_SEND_ALL)
-		s->fd = SIM_FD_STREAM + world.streams++ % SIM_FD_RANGE;
+		s->fd = SIM_FD_STREAM + world.streams++ % SIM_FD_PLAIN;
 	else if (kind >= KIND_IDLE_RECV)
-		s->fd = SIM_FD_IDLE + world.streams++ % SIM_FD_RANGE;
+		s->fd = SIM_FD_IDLE + world.streams++ % SIM_FD_PLAIN;
+	if (moves_data(kind) && chance(a, world.opts.on_block))
+		use_block(a, s);
+	/* the file comes first, and while it is looked up memory that was freed may become another block */
+	if (range && !s->refused && chance(a, world.opts.by_handle)) {
+		id = sim_handle_draw(&a->rand, range, chance(a, 900));
+		if (id)
+			use_handle(s, id);
+	}
 	memset(s->buf, MARK_OWNED, BUF_BYTES);
-	if (kind == KIND_SEND || kind == KIND_SEND_ALL)
-		sim_pattern_fill(s->buf, s->len, s->fd, sim_stream_pos(s->fd));
-	else if (!is_read(kind))
-		sim_pattern_fill(s->buf, s->len, s->fd, s->off);
-	if (s->ring)
-		sim_op_begin(&s->op, s->all);
+	if (has_data(s) && s->block)
+		memset(s->data, MARK_OWNED, BUF_BYTES);
+	if (has_data(s) && (kind == KIND_SEND || kind == KIND_SEND_ALL))
+		sim_pattern_fill(s->data, s->len, s->fd, sim_stream_pos(s->fd));
+	else if (has_data(s) && !is_read(kind))
+		sim_pattern_fill(s->data, s->len, s->fd, s->off);
+	if (!s->ring)
+		return;
+	sim_op_begin(&s->op, s->all);
+	sim_op_uses(&s->op, s->handle, s->block);
 }
 
 /* Cut the buffer into segments, some of them empty. */
@@ -230,9 +347,9 @@ static unsigned cut(struct actor *a, struct slot *s)
 {
 	size_t first = below(a, s->len + 1), second = below(a, s->len - first + 1);
 
-	s->iov[0] = (struct iovec){ s->buf, first };
-	s->iov[1] = (struct iovec){ s->buf + first, second };
-	s->iov[2] = (struct iovec){ s->buf + first + second, s->len - first - second };
+	s->iov[0] = (struct iovec){ s->data, first };
+	s->iov[1] = (struct iovec){ s->data + first, second };
+	s->iov[2] = (struct iovec){ s->data + first + second, s->len - first - second };
 	return IOV_NR;
 }
 
@@ -284,45 +401,46 @@ static void start_wait(struct actor *a, struct slot *s)
 static void start_kind(struct actor *a, struct slot *s)
 {
 	int64_t off = (int64_t)s->off;
+	int fd = descriptor_of(s);
 
 	switch (s->kind) {
 	case KIND_READ:
-		mrt_read(&s->op, s->fd, s->buf, s->len, off);
+		mrt_read(&s->op, fd, s->data, s->len, off);
 		break;
 	case KIND_READ_EXACT:
-		mrt_read_exact(&s->op, s->fd, s->buf, s->len, off);
+		mrt_read_exact(&s->op, fd, s->data, s->len, off);
 		break;
 	case KIND_WRITE:
-		mrt_write(&s->op, s->fd, s->buf, s->len, off);
+		mrt_write(&s->op, fd, s->data, s->len, off);
 		break;
 	case KIND_WRITE_ALL:
-		mrt_write_all(&s->op, s->fd, s->buf, s->len, off);
+		mrt_write_all(&s->op, fd, s->data, s->len, off);
 		break;
 	case KIND_READV:
-		mrt_readv(&s->op, s->fd, s->iov, cut(a, s), off);
+		mrt_readv(&s->op, fd, s->iov, cut(a, s), off);
 		break;
 	case KIND_WRITEV:
-		mrt_writev(&s->op, s->fd, s->iov, cut(a, s), off);
+		mrt_writev(&s->op, fd, s->iov, cut(a, s), off);
 		break;
 	case KIND_RECV:
 	case KIND_IDLE_RECV:
-		mrt_recv(&s->op, s->fd, s->buf, s->len, 0);
+		mrt_recv(&s->op, fd, s->data, s->len, 0);
 		break;
 	case KIND_RECV_EXACT:
 	case KIND_IDLE_RECV_EXACT:
-		mrt_recv_exact(&s->op, s->fd, s->buf, s->len);
+		mrt_recv_exact(&s->op, fd, s->data, s->len);
 		break;
 	case KIND_SEND:
-		mrt_send(&s->op, s->fd, s->buf, s->len, 0);
+		mrt_send(&s->op, fd, s->data, s->len, 0);
 		break;
 	case KIND_SEND_ALL:
-		mrt_send_all(&s->op, s->fd, s->buf, s->len);
+		mrt_send_all(&s->op, fd, s->data, s->len);
 		break;
 	case KIND_NOP:
 		mrt_nop(&s->op);
 		break;
 	case KIND_FSYNC:
-		mrt_fsync(&s->op, s->fd);
+		mrt_fsync(&s->op, fd);
 		break;
 	case KIND_UNLINK: {
 		char path[] = "some/path"; /* gone when the kernel reads its copy */
@@ -332,10 +450,10 @@ static void start_kind(struct actor *a, struct slot *s)
 		break;
 	}
 	case KIND_IDLE_POLL:
-		mrt_poll_fd(&s->op, s->fd, POLLIN);
+		mrt_poll_fd(&s->op, fd, POLLIN);
 		break;
 	case KIND_IDLE_ACCEPT:
-		mrt_accept(&s->op, s->fd, NULL, NULL, 0);
+		mrt_accept(&s->op, fd, NULL, NULL, 0);
 		break;
 	case KIND_SLEEP:
 	case KIND_SLEEP_FOR_EVER:
@@ -344,6 +462,8 @@ static void start_kind(struct actor *a, struct slot *s)
 	default:
 		start_wait(a, s);
 	}
+	if (s->block)
+		sim_block_at(s->block)->starting = false;
 }
 
 static void start(struct actor *a, struct slot *s, unsigned kind)
@@ -391,10 +511,18 @@ static void cancel(struct slot *s)
 static bool is_excused(const struct slot *s, int64_t code)
 {
 	bool aborted = mrt_task_is_aborted(mrt_task_self()) && !s->shielded;
+	bool closed = s->handle && sim_handle_at(s->handle)->closers > 0;
 
 	switch (code) {
 	case -ECANCELED:
-		sim_check(s->cancelled || aborted, "%s ends with ECANCELED, but nobody cancelled it", kind_names[s->kind]);
+		sim_check(s->cancelled || aborted || closed, "%s ends with ECANCELED, but nobody cancelled it", kind_names[s->kind]);
+		return true;
+	case -EBADF:
+		sim_check(closed, "%s ends with EBADF, but nobody closed its handle", kind_names[s->kind]);
+		return true;
+	case -EFAULT:
+		sim_check(s->block && (s->refused || sim_block_at(s->block)->freed), "%s ends with EFAULT, but its memory is fine",
+			  kind_names[s->kind]);
 		return true;
 	case -ETIMEDOUT:
 		sim_check(s->deadline_ns && sim.now_ns >= s->deadline_ns, "%s times out %s", kind_names[s->kind],
@@ -409,13 +537,19 @@ static bool is_excused(const struct slot *s, int64_t code)
 }
 
 /* Does `code` rightly stand for what the kernel said? */
-static void check_mapped(const struct slot *s, int32_t kernel, int64_t code, uint64_t serial)
+static void check_mapped(const struct slot *s, const struct sim_op_history *h, int64_t code)
 {
+	bool twin_closed = h->twin_closed;
+	uint64_t serial = h->serial;
+	int32_t kernel = h->last;
+
 	if (kernel == -ECANCELED || kernel == -RESTARTSYS) {
-		sim_check(is_excused(s, code), "op #%" PRIu64 " gives %" PRId64 ", the kernel said %d", serial, code, kernel);
+		sim_check((code == -EAGAIN && twin_closed) || is_excused(s, code),
+			  "op #%" PRIu64 " gives %" PRId64 ", the kernel said %d", serial, code, kernel);
 		return;
 	}
-	if ((kernel == -EINTR || kernel == -EAGAIN) && code != kernel) { /* what a stopped request says in io-wq */
+	/* what a stopped request says in io-wq; or it was to be tried again, and then it was too late */
+	if ((kernel == -EINTR || kernel == -EAGAIN || kernel == -EOPNOTSUPP) && code != kernel) {
 		sim_check(is_excused(s, code), "op #%" PRIu64 " gives %" PRId64 ", the kernel said %d", serial, code, kernel);
 		return;
 	}
@@ -427,12 +561,12 @@ static void check_buffer(const struct slot *s, int64_t res, uint64_t pos)
 	size_t good = res > 0 ? (size_t)res : 0, i;
 
 	sim_check(good <= s->len, "%s gives %" PRId64 " of %zu bytes", kind_names[s->kind], res, s->len);
-	if (!is_read(s->kind))
+	if (!is_read(s->kind) || !has_data(s))
 		return;
-	sim_check(sim_pattern_is(s->buf, good, s->fd, pos), "%s of %" PRId64 " bytes: not what is in the file",
+	sim_check(sim_pattern_is(s->data, good, s->fd, pos), "%s of %" PRId64 " bytes: not what is in the file",
 		  kind_names[s->kind], res);
 	for (i = good; i < BUF_BYTES; i++)
-		sim_check(s->buf[i] == MARK_OWNED, "%s of %" PRId64 " bytes: byte %zu was written, too",
+		sim_check(s->data[i] == MARK_OWNED, "%s of %" PRId64 " bytes: byte %zu was written, too",
 			  kind_names[s->kind], res, i);
 }
 
@@ -447,12 +581,13 @@ static void check_ring_op(struct slot *s)
 		check_buffer(s, 0, 0);
 		return;
 	}
+	sim_check(!s->refused, "op #%" PRIu64 " was not refused", h.serial);
 	sim_check(h.stages == h.ends, "op #%" PRIu64 " was staged %u times, and ended %u times", h.serial, h.stages, h.ends);
 	if (h.moved > 0) {
 		sim_check(res == h.moved, "op #%" PRIu64 " moved %" PRId64 " bytes, but gives %" PRId64, h.serial, h.moved,
 			  res);
 		if (h.last < 0)
-			check_mapped(s, h.last, s->op.why, h.serial);
+			check_mapped(s, &h, s->op.why);
 		else if (s->op.why) /* the rest was cancelled before it was staged again */
 			sim_check(s->all && is_excused(s, s->op.why), "op #%" PRIu64 ": why is %d", h.serial, s->op.why);
 		else
@@ -464,7 +599,7 @@ static void check_ring_op(struct slot *s)
 		/* tried again, and cancelled before it was staged */
 		sim_check(is_excused(s, res), "op #%" PRIu64 " gives %" PRId64 ", the kernel said %d", h.serial, res, h.last);
 	} else {
-		check_mapped(s, h.last, res, h.serial);
+		check_mapped(s, &h, res);
 	}
 	check_buffer(s, res, s->fd >= SIM_FD_STREAM ? h.stream_pos : s->off);
 }
@@ -540,6 +675,8 @@ static void finish(struct slot *s)
 	else
 		check_wait(s);
 	memset(s->buf, MARK_FREE, BUF_BYTES);
+	if (s->block)
+		sim_block_at(s->block)->busy = false;
 	if (s->kind == KIND_SEMAPHORE && s->op.res == 0) {
 		world.permits_held -= s->permits;
 		sim_check(!mrt_semaphore_release(&world.semaphore, s->permits), "permits are refused");
@@ -999,6 +1136,117 @@ static enum mrt_poll act_open(struct mrt_task *self, void *frame)
 	MRT_RETURN(self, 0);
 }
 
+/* A file of its own, or another handle of one that somebody has. */
+static void register_file(struct actor *a)
+{
+	static const int ranges[] = { SIM_FD_DISK, SIM_FD_DISK, SIM_FD_DISK, SIM_FD_STREAM, SIM_FD_IDLE };
+	int range = ranges[below(a, MRT__ARRAY_NR(ranges))], fd, ret;
+	unsigned twin = chance(a, 200) ? sim_handle_draw(&a->rand, range, true) : 0, flags;
+
+	if (twin && !sim_handle_at(twin)->twin)
+		fd = sim_fd_dup(sim_handle_at(twin)->fd);
+	else
+		fd = sim_fd_open(range);
+	if (fd < 0)
+		return;
+	flags = sim_fd_file(fd) < SIM_FD_STREAM && chance(a, 300) ? MRT_FILE_POLLED : 0;
+	ret = mrt_file_register(chance(a, 500) ? runtime() : NULL, fd, flags);
+	if (ret >= 0) {
+		(void)sim_handle_new(ret, fd); /* to be drawn by whoever likes */
+		return;
+	}
+	sim_check(ret == -ENFILE || (ret == -ESHUTDOWN && sim.closing), "a file is refused with %d", ret);
+	sim_check(!sim_fd_close(fd), "fd %d was refused, but is closed", fd);
+}
+
+static void start_end(struct actor *a)
+{
+	struct sim_handle *h = sim_handle_at(a->handle);
+
+	h->closers++;
+	if (chance(a, 600)) {
+		sim_log("closes handle %u", a->handle);
+		sim_op_begin(&a->join, false);
+		mrt_close(&a->join, h->handle);
+	} else {
+		sim_log("unregisters handle %u", a->handle);
+		mrt_file_unregister(&a->join, h->handle);
+	}
+}
+
+/* A handle was closed by this very task: it is stale at once, unless somebody else was faster. */
+static void try_stale(struct actor *a, struct slot *s)
+{
+	prepare(a, s, KIND_READ);
+	if (!s->refused) { /* else its memory is the reason already */
+		s->handle = a->handle;
+		s->refused = !mrt_op_is_done(&a->join) || a->join.res != -EBADF;
+		s->fd = sim_handle_at(a->handle)->file;
+		sim_op_uses(&s->op, s->handle, s->block);
+	}
+	sim_log("reads by handle %u", s->handle);
+	start_kind(a, s);
+}
+
+static void check_end(struct actor *a)
+{
+	struct sim_handle *h = sim_handle_at(a->handle);
+	int64_t res = a->join.res;
+
+	sim_log("the end of handle %u gives %" PRId64, a->handle, res);
+	if (res == -EBADF) {
+		sim_check(h->closers > 1, "handle %u cannot be ended: EBADF, but nobody else has", a->handle);
+		return;
+	}
+	sim_check(res >= 0, "the end of a handle gives %" PRId64, res);
+	sim_check(h->ended, "handle %u is said to have ended, but its descriptor was not let go of", a->handle);
+	sim_check(++h->closed == 1, "handle %u has ended twice", a->handle);
+	if (res == 0)
+		return;
+	sim_check(res == h->fd, "handle %u gives back fd %" PRId64 " and not %d", a->handle, res, h->fd);
+	sim_check(!sim_fd_close(h->fd), "fd %d was given back, but is closed", h->fd);
+}
+
+static enum mrt_poll act_file(struct mrt_task *self, void *frame)
+{
+	struct actor *a = frame;
+	struct slot *s = &a->slots[4];
+
+	MRT_BEGIN(self);
+	a->handle = sim_handle_draw(&a->rand, -1, chance(a, 900));
+	if (!a->handle || chance(a, 500)) {
+		register_file(a);
+		MRT_RETURN(self, 0);
+	}
+	start_end(a);
+	a->ops[0] = NULL;
+	if (chance(a, 400)) {
+		try_stale(a, s);
+		a->ops[0] = &s->op;
+	}
+	if (chance(a, 30))
+		MRT_RETURN(self, -EPIPE); /* it goes on without us */
+	MRT_AWAIT(self, &a->join);
+	check_end(a);
+	if (a->ops[0]) {
+		MRT_AWAIT(self, &s->op);
+		finish(s);
+	}
+	MRT_RETURN(self, 0);
+}
+
+static enum mrt_poll act_memory(struct mrt_task *self, void *frame)
+{
+	struct actor *a = frame;
+	unsigned id = sim_block_draw(&a->rand, chance(a, 500));
+
+	if (id && chance(a, 700))
+		free_block(id); /* perhaps under an op */
+	else
+		(void)new_block(&a->rand); /* to be drawn by whoever likes */
+	MRT_RETURN(self, 0);
+}
+
 static enum mrt_poll act_stuck(struct mrt_task *self, void *frame)
 {
 	struct actor *a = frame;
@@ -1117,6 +1365,12 @@ void sim_actors_draw(struct sim_actors_opts *o)
 	o->weights[SIM_ACT_OP] += 5;
 	o->weights[SIM_ACT_FORGET] = sim_chance(300) ? 1 + (unsigned)sim_below(3) : 0;
 	o->weights[SIM_ACT_STUCK] = o->weights[SIM_ACT_HANG] = 0;
+	if (sim_chance(300)) {
+		o->by_handle = (unsigned)sim_below(1000);
+		o->on_block = (unsigned)sim_below(1000);
+	} else {
+		o->weights[SIM_ACT_FILE] = o->weights[SIM_ACT_MEMORY] = 0;
+	}
 	o->acts_max = 1 + (unsigned)sim_below(30);
 	o->alive_max = 1 + (unsigned)sim_below(60);
 	o->depth_max = 1 + (unsigned)sim_below(6);
@@ -1201,6 +1455,7 @@ void sim_actors_finish(void)
 
 	for (i = 0; i < HANDLES_NR; i++)
 		mrt_detach(handle_take(i));
+	sim_blocks_free(free_block);
 	for (i = 0; i < CHANNELS_NR; i++) {
 		while (!mrt_channel_try_recv(world.channels[i], &msg))
 			message_received(msg);

@@ -24,6 +24,8 @@
 	X(ABORT, act_abort)     /* somebody else, or itself */                                                 \
 	X(BLOCKING, act_blocking)                                                                              \
 	X(OPEN, act_open)       /* open and close */                                                           \
+	X(FILE, act_file)       /* register a file, or end a handle */                                         \
+	X(MEMORY, act_memory)   /* take a block of the arena, or free one */                                   \
 	X(STUCK, act_stuck)     /* a poll that takes long */                                                   \
 	X(FORGET, act_forget)   /* return with ops in flight */                                                \
 	X(HANG, act_hang)       /* wait for what only an abort ends */
@@ -40,6 +42,8 @@ struct sim_actors_opts {
 	unsigned acts_max;              /* of one actor */
 	unsigned alive_max;             /* actors beyond which none spawns */
 	unsigned depth_max;             /* generations */
+	unsigned by_handle;             /* chance that an op is by a registered file, per mille */
+	unsigned on_block;              /* ... on memory of the arena */
 	uint64_t sleep_ns_max;
 	uint64_t stuck_ns_max;
 };

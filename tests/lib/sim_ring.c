@@ -35,6 +35,7 @@
 #include "sched/op.h"
 #include "sched/task.h"
 #include "sim.h"
+#include "sim_ledger.h"
 #include "sim_regs.h"
 
 #define RESERVE 2u              /* as the real ring */
@@ -42,6 +43,7 @@
 #define BUCKETS_NR 1024u
 #define RESTARTSYS 512
 #define FDS_MAX 4096u
+#define POLLED_STEPS 30u        /* how long an op on a polled ring takes, at most */
 
 enum kind {
 	KIND_OP,
@@ -57,6 +59,7 @@ struct sqe {
 	int32_t extra_fd;
 	void *user;             /* CANCEL: the target */
 	bool slot;              /* CANCEL_FILE: args.fd is one */
+	unsigned handle;        /* CANCEL_FILE: whose close it is */
 };
 
 struct cqe {
@@ -88,8 +91,11 @@ struct record {
 	struct sim_op_history history;
 	struct mrt__ring_args first;    /* as it was staged first */
 	unsigned retries;
+	unsigned lowered;               /* tried again with another opcode, or on another ring */
+	unsigned handle, block;         /* sim_ledger.h; 0: none */
+	bool closed;                    /* its handle's close has hit it */
 
-	/* while the kernel has it */
+	/* while the kernel has it, or the ring */
 	struct mrt__ring_args args;
 	uint64_t due_ns;                /* SIM_NEVER: only a cancel ends it */
 	uint64_t order;
@@ -357,6 +363,15 @@ void sim_op_begin(struct mrt_op *op, bool all)
 	*bucket_of(op) = r;
 }
 
+void sim_op_uses(struct mrt_op *op, unsigned handle, unsigned block)
+{
+	struct record *r = record_of(op);
+
+	sim_check(r, "what an op uses is told before it is begun");
+	r->handle = handle;
+	r->block = block;
+}
+
 bool sim_op_end(struct mrt_op *op, struct sim_op_history *ret_history)
 {
 	struct record *r = record_of(op);
@@ -395,23 +410,63 @@ static bool is_positional(unsigned opcode)
 	       opcode == MRT__OPCODE_WRITE_FIXED;
 }
 
-/* An op comes a second time: only for the rest of an _all form, or once more after -EAGAIN or -EINTR. */
+static bool is_read(unsigned opcode)
+{
+	return opcode == MRT__OPCODE_READ || opcode == MRT__OPCODE_READV || opcode == MRT__OPCODE_RECV ||
+	       opcode == MRT__OPCODE_READ_FIXED || opcode == MRT__OPCODE_READV_FIXED;
+}
+
+static bool is_write(unsigned opcode)
+{
+	return opcode == MRT__OPCODE_WRITE || opcode == MRT__OPCODE_WRITEV || opcode == MRT__OPCODE_SEND ||
+	       opcode == MRT__OPCODE_WRITE_FIXED || opcode == MRT__OPCODE_WRITEV_FIXED;
+}
+
+static bool is_vectored(unsigned opcode)
+{
+	return opcode == MRT__OPCODE_READV || opcode == MRT__OPCODE_WRITEV || opcode == MRT__OPCODE_READV_FIXED ||
+	       opcode == MRT__OPCODE_WRITEV_FIXED;
+}
+
+static bool is_fixed(const struct mrt__ring_args *args)
+{
+	return args->opcode == MRT__OPCODE_READ_FIXED || args->opcode == MRT__OPCODE_WRITE_FIXED ||
+	       args->opcode == MRT__OPCODE_READV_FIXED || args->opcode == MRT__OPCODE_WRITEV_FIXED;
+}
+
+/* An op failed, and is tried again. */
+static void check_retry(struct record *r, const struct mrt__ring_args *args)
+{
+	unsigned long long serial = r->history.serial;
+	int32_t last = r->history.last;
+
+	if (last == -EOPNOTSUPP) {
+		sim_check(r->ring->polled || is_fixed(&r->args), "op #%llu is tried again, but no rung was refused", serial);
+		sim_check(r->lowered++ < 2, "op #%llu is tried again on more rungs than there are", serial);
+		return;
+	}
+	sim_check(last == -EAGAIN || last == -EINTR || (last == -ECANCELED && r->history.twin_closed),
+		  "op #%llu is tried again after %d", serial, last);
+	sim_check(r->retries++ == 0, "op #%llu is tried again more than once", serial);
+	sim_check(last == -ECANCELED || r->ring->polled || args->sqe_flags & MRT__RING_SQE_ASYNC,
+		  "op #%llu is tried again, but not by io-wq", serial);
+}
+
+/* An op comes a second time: only for the rest of an _all form, or to be tried again. */
 static void check_restage(struct record *r, const struct mrt__ring_args *args)
 {
 	unsigned long long serial = r->history.serial;
 	uint64_t moved = (uint64_t)r->history.moved;
 
-	sim_check(!r->history.cancel_seen, "op #%llu is staged again (last result %d) after it was cancelled", serial,
-		  r->history.last);
-	if (r->history.last < 0) {
-		sim_check(r->history.last == -EAGAIN || r->history.last == -EINTR, "op #%llu is tried again after %d",
-			  serial, r->history.last);
-		sim_check(r->retries++ == 0, "op #%llu is tried again more than once", serial);
-		sim_check(args->sqe_flags & MRT__RING_SQE_ASYNC, "op #%llu is tried again, but not by io-wq", serial);
-	} else {
+	sim_check(!r->history.cancel_seen && !r->closed, "op #%llu is staged again (last result %d) after it was cancelled",
+		  serial, r->history.last);
+	if (r->history.last < 0)
+		check_retry(r, args);
+	else
 		sim_check(r->all && r->history.last > 0, "op #%llu is staged again after %d", serial, r->history.last);
-	}
-	sim_check(args->addr == r->first.addr + moved && args->len == r->first.len - moved && args->fd == r->first.fd,
+	/* one that is by a handle may go on by slot or descriptor: it is held against the file when it is submitted */
+	sim_check(args->addr == r->first.addr + moved && args->len == r->first.len - moved &&
+		  (args->fd == r->first.fd || r->handle),
 		  "op #%llu goes on at the wrong place: %llu moved, %u of %u left", serial, (unsigned long long)moved,
 		  args->len, r->first.len);
 	if (is_positional(args->opcode))
@@ -446,30 +501,6 @@ static const char *opcode_name(unsigned opcode)
 	}
 }
 
-static bool is_read(unsigned opcode)
-{
-	return opcode == MRT__OPCODE_READ || opcode == MRT__OPCODE_READV || opcode == MRT__OPCODE_RECV ||
-	       opcode == MRT__OPCODE_READ_FIXED || opcode == MRT__OPCODE_READV_FIXED;
-}
-
-static bool is_write(unsigned opcode)
-{
-	return opcode == MRT__OPCODE_WRITE || opcode == MRT__OPCODE_WRITEV || opcode == MRT__OPCODE_SEND ||
-	       opcode == MRT__OPCODE_WRITE_FIXED || opcode == MRT__OPCODE_WRITEV_FIXED;
-}
-
-static bool is_vectored(unsigned opcode)
-{
-	return opcode == MRT__OPCODE_READV || opcode == MRT__OPCODE_WRITEV || opcode == MRT__OPCODE_READV_FIXED ||
-	       opcode == MRT__OPCODE_WRITEV_FIXED;
-}
-
-static bool is_fixed(const struct mrt__ring_args *args)
-{
-	return args->opcode == MRT__OPCODE_READ_FIXED || args->opcode == MRT__OPCODE_WRITE_FIXED ||
-	       args->opcode == MRT__OPCODE_READV_FIXED || args->opcode == MRT__OPCODE_WRITEV_FIXED;
-}
-
 static size_t total_bytes(const struct mrt__ring_args *args)
 {
 	const struct iovec *iov = (const struct iovec *)(uintptr_t)args->addr;
@@ -483,12 +514,36 @@ static size_t total_bytes(const struct mrt__ring_args *args)
 	return total;
 }
 
+/*
+ * Blocks that were freed with ops in flight are kept for them, but poisoned: a device does not know of that.
+ *
+ * @return what was to be read is there
+ */
+__attribute__((no_sanitize("address")))
+static bool transfer_arena(const struct record *r, uint8_t *buf, size_t bytes, uint64_t pos)
+{
+	size_t i;
+
+	for (i = 0; i < bytes; i++) {
+		uint8_t byte = sim_pattern(r->args.fd, pos + i);
+
+		if (is_read(r->args.opcode))
+			buf[i] = byte;
+		else if (buf[i] != byte)
+			return false;
+	}
+	return true;
+}
+
 /* One segment: the device writes the pattern, or reads it and finds it right. */
 static void transfer(const struct record *r, void *buf, size_t bytes, uint64_t pos)
 {
 	const struct mrt__ring_args *args = &r->args;
 
-	if (is_read(args->opcode))
+	if (sim_block_check(r->block, (uintptr_t)buf, bytes, r->history.serial))
+		sim_check(transfer_arena(r, buf, bytes, pos), "op #%llu: somebody has changed memory of block %u under it",
+			  (unsigned long long)r->history.serial, r->block);
+	else if (is_read(args->opcode))
 		sim_pattern_fill(buf, bytes, args->fd, pos);
 	else
 		sim_check(sim_pattern_is(buf, bytes, args->fd, pos),
@@ -523,10 +578,112 @@ static void dma(struct record *r, size_t bytes)
 	}
 }
 
-static int32_t draw_error(const struct mrt__ring_args *args)
+struct range {
+	uintptr_t base;
+	size_t bytes;
+};
+
+/* Calls fn for each of an op's buffers, until it says true. @return it did */
+static bool each_range(const struct record *r, const struct mrt__ring_args *args,
+		       bool (*fn)(const struct record *r, struct range range, const void *arg), const void *arg)
+{
+	const struct iovec *iov = (const struct iovec *)(uintptr_t)args->addr;
+	uint32_t i;
+
+	if (!is_read(args->opcode) && !is_write(args->opcode))
+		return false;
+	if (!is_vectored(args->opcode))
+		return fn(r, (struct range){ args->addr, args->len }, arg);
+	for (i = 0; i < args->len; i++)
+		if (fn(r, (struct range){ (uintptr_t)iov[i].iov_base, iov[i].iov_len }, arg))
+			return true;
+	return false;
+}
+
+static bool check_range(const struct record *r, struct range range, const void *arg)
+{
+	(void)arg;
+	(void)sim_block_check(r->block, range.base, range.bytes, r->history.serial); /* whether it is the arena's */
+	return false;
+}
+
+/* What an op names of the arena belongs to the block that it was started on. */
+static void check_memory(const struct record *r, const struct mrt__ring_args *args)
+{
+	(void)each_range(r, args, check_range, NULL);
+}
+
+/* @return serial number, 0: none */
+static uint64_t find_op(bool (*fits)(const struct record *r, const void *arg), const void *arg)
+{
+	const struct record *r;
+	unsigned i;
+
+	for (i = 0; i < BUCKETS_NR; i++)
+		for (r = kernel.buckets[i]; r; r = r->next)
+			if (r->where != WHERE_CALLER && fits(r, arg))
+				return r->history.serial;
+	return 0;
+}
+
+static bool is_by(const struct record *r, const void *id)
+{
+	return r->handle == *(const unsigned *)id;
+}
+
+uint64_t sim_op_by_handle(unsigned id)
+{
+	return find_op(is_by, &id);
+}
+
+static bool is_left_waiting(const struct record *r, const void *arg)
+{
+	(void)arg;
+	return r->where == WHERE_KERNEL && r->due_ns == SIM_NEVER && r->handle && sim_handle_at(r->handle)->closers > 0;
+}
+
+uint64_t sim_op_left_waiting(void)
+{
+	return find_op(is_left_waiting, NULL);
+}
+
+static bool overlaps(const struct record *r, struct range range, const void *arg)
+{
+	const struct range *wanted = arg;
+
+	(void)r;
+	return range.base < wanted->base + wanted->bytes && wanted->base < range.base + range.bytes;
+}
+
+static bool is_on(const struct record *r, const void *wanted)
+{
+	return r->block && each_range(r, &r->args, overlaps, wanted);
+}
+
+uint64_t sim_op_on_memory(uintptr_t base, size_t bytes)
+{
+	return find_op(is_on, &(struct range){ base, bytes });
+}
+
+bool sim_rings_have(unsigned slot, int file)
+{
+	const struct mrt__ring *ring;
+
+	for (ring = kernel.rings; ring; ring = ring->next)
+		if (sim_tables_file(&ring->tables, slot) == file)
+			return true;
+	return false;
+}
+
+static int32_t draw_error(const struct record *r)
 {
 	static const int32_t errors[] = { -EIO, -ENOSPC, -EAGAIN, -EINTR, -EIO };
+	const struct mrt__ring_args *args = &r->args;
 	int32_t err = errors[below(MRT__ARRAY_NR(errors))];
+
+	/* not every device can be polled for whatever was said, nor do all files take registered buffers */
+	if ((r->ring->polled || is_fixed(args)) && chance(300))
+		return -EOPNOTSUPP;
 
 	/* streams: neither is tried again inside, and a plain user would not expect them of a blocking socket */
 	return is_stream(args->fd) && (err == -EAGAIN || err == -EINTR) ? -ECONNRESET : err;
@@ -550,6 +707,11 @@ static int32_t close_fd(int fd)
 {
 	unsigned i;
 
+	if (sim_fd_is(fd)) {
+		sim_handle_ended(fd);
+		sim_check(!sim_fd_close(fd), "fd %d was closed before", fd);
+		return 0;
+	}
 	for (i = 0; i < kernel.fds_nr && kernel.fds[i] != fd; i++)
 		continue;
 	sim_check(i < kernel.fds_nr, "fd %d is closed, but no op has opened it", fd);
@@ -581,7 +743,7 @@ static int32_t perform(struct record *r)
 	if (args->opcode == MRT__OPCODE_CLOSE)
 		return close_fd(args->fd);
 	if (args->opcode != MRT__OPCODE_NOP && !r->partly && chance(sim.opts.errors))
-		return draw_error(args);
+		return draw_error(r);
 	if (is_read(args->opcode) || is_write(args->opcode))
 		return end_transfer(r);
 	switch (args->opcode) {
@@ -704,17 +866,25 @@ static bool holds_buffers(const struct mrt__ring *ring, const struct mrt__ring_a
 	return true;
 }
 
-/* Find the file and the buffers in the ring's tables; from now on args names the file itself. @return 0 or -errno */
-static int32_t look_up(const struct mrt__ring *ring, struct mrt__ring_args *args)
+/* Find the file and the buffers in the ring's tables; from now on args names the file itself. What is not there fails. */
+static void look_up(const struct mrt__ring *ring, const struct record *r, struct mrt__ring_args *args)
 {
-	if (ring->polled && !is_polled_opcode(args->opcode))
-		return -EINVAL;
-	if (args->sqe_flags & MRT__RING_SQE_FIXED_FILE) {
-		args->fd = sim_tables_file(&ring->tables, (unsigned)args->fd);
-		if (args->fd < 0)
-			return -EBADF;
-	}
-	return is_fixed(args) && !holds_buffers(ring, args) ? -EFAULT : 0;
+	unsigned long long serial = r->history.serial;
+	int fd = args->fd;
+
+	sim_check(!ring->polled || is_polled_opcode(args->opcode), "op #%llu is nothing for a polled ring", serial);
+	if (args->opcode == MRT__OPCODE_CLOSE)
+		return; /* it takes the descriptor */
+	if (args->sqe_flags & MRT__RING_SQE_FIXED_FILE)
+		args->fd = sim_tables_file(&ring->tables, (unsigned)fd);
+	else if (sim_fd_is(fd))
+		args->fd = sim_fd_file(fd);
+	sim_check(args->fd == fd || args->fd > 0, "op #%llu is by %s %d, which is empty", serial,
+		  args->sqe_flags & MRT__RING_SQE_FIXED_FILE ? "slot" : "fd", fd);
+	sim_check(!r->handle || sim_handle_at(r->handle)->file == args->fd, "op #%llu by handle %u gets to file %d instead of %d",
+		  serial, r->handle, args->fd, r->handle ? sim_handle_at(r->handle)->file : 0);
+	sim_check(!is_fixed(args) || holds_buffers(ring, args), "op #%llu: its memory is not in slot %u", serial,
+		  args->buf_index);
 }
 
 static void submit_op(struct mrt__ring *ring, const struct sqe *sqe)
@@ -725,21 +895,19 @@ static void submit_op(struct mrt__ring *ring, const struct sqe *sqe)
 	check_alive(r, "it is submitted");
 	r->where = WHERE_KERNEL;
 	r->args = sqe->args;
-	r->partly = false;
-	r->planned = look_up(ring, &r->args);
-	r->has_planned = r->planned != 0;
+	look_up(ring, r, &r->args);
+	r->partly = r->has_planned = false;
 	r->order = ++kernel.order;
 	kernel.kernel_nr++;
-	if (r->has_planned) {
-		end_op(r, true);
-	} else if (is_idle(r->args.fd) && r->args.opcode != MRT__OPCODE_CLOSE) {
+	if (is_idle(r->args.fd) && r->args.opcode != MRT__OPCODE_CLOSE) {
 		r->due_ns = SIM_NEVER;
 		sim_log("ring %u: %s #%llu waits", ring->index, opcode_name(r->args.opcode),
 			(unsigned long long)r->history.serial);
 	} else if (chance(sim.opts.inline_ends)) {
 		end_op(r, true);
 	} else {
-		r->due_ns = sim.now_ns + draw_delay();
+		/* a worker that polls makes steps all the time: there must not be too many of them */
+		r->due_ns = sim.now_ns + (ring->polled ? below(POLLED_STEPS * sim.opts.tick_ns_max + 1) : draw_delay());
 		heap_insert(r);
 	}
 }
@@ -794,20 +962,49 @@ static void submit_cancel(struct mrt__ring *ring, const struct sqe *sqe)
 	post(ring, (struct cqe){ .kind = KIND_CANCEL, .user = sqe->user, .res = res });
 }
 
-/* All that the ring has on one file: what waits for a peer ends, the rest as it would by a cancel of its own. */
-static void submit_cancel_file(struct mrt__ring *ring, const struct sqe *sqe)
+/* A close hits an op, perhaps by another handle of the same file. @return it was cancelled */
+static bool cancel_for_close(struct record *r, unsigned handle)
 {
-	int fd = sqe->slot ? sim_tables_file(&ring->tables, (unsigned)sqe->args.fd) : sqe->args.fd;
-	struct record *r;
-	int32_t nr = 0;
+	bool own = r->handle == handle, planned = r->has_planned;
+	int32_t res = cancel_op(r);
+
+	if (!r->has_planned || planned)
+		return false;
+	if (own)
+		r->closed = true;
+	else
+		r->history.twin_closed = true;
+	if (!own && r->planned == -RESTARTSYS)
+		r->planned = -EINTR; /* reads and writes say that */
+	return res == 0;
+}
+
+/* The op that the ring was given next after `order`, of those on a file. */
+static struct record *next_on_file(const struct mrt__ring *ring, int file, uint64_t order)
+{
+	struct record *next = NULL, *r;
 	unsigned i;
 
 	for (i = 0; i < BUCKETS_NR; i++)
 		for (r = kernel.buckets[i]; r; r = r->next)
-			if (r->where == WHERE_KERNEL && r->ring == ring && r->args.fd == fd && fd >= 0)
-				nr += cancel_op(r) == 0;
-	sim_log("ring %u: cancel of fd %d says %d", ring->index, fd, fd < 0 ? -EBADF : nr);
-	post(ring, (struct cqe){ .kind = KIND_CANCEL, .res = fd < 0 ? -EBADF : nr });
+			if (r->where == WHERE_KERNEL && r->ring == ring && r->args.fd == file && r->order > order &&
+			    (!next || r->order < next->order))
+				next = r;
+	return next;
+}
+
+/* All that the ring has on one file: what waits for a peer ends, the rest as it would by a cancel of its own. */
+static void submit_cancel_file(struct mrt__ring *ring, const struct sqe *sqe)
+{
+	int file = sqe->slot ? sim_tables_file(&ring->tables, (unsigned)sqe->args.fd) : sim_fd_file(sqe->args.fd);
+	struct record *r = NULL;
+	int32_t nr = 0;
+
+	/* whoever closes holds the descriptor until the last op has ended, but that may have been before this is submitted */
+	while (file >= 0 && (r = next_on_file(ring, file, r ? r->order : 0)) != NULL)
+		nr += cancel_for_close(r, sqe->handle);
+	sim_log("ring %u: cancel of file %d says %d", ring->index, file, file < 0 ? -EBADF : nr);
+	post(ring, (struct cqe){ .kind = KIND_CANCEL, .res = file < 0 ? -EBADF : nr });
 }
 
 /* Take what is staged. @return how many */
@@ -950,8 +1147,14 @@ bool mrt__ring_stage(struct mrt__ring *ring, const struct mrt__ring_args *args, 
 		r->first = *args;
 	else
 		check_restage(r, args);
+	sim_check(!r->handle || !sim_handle_at(r->handle)->ended, "op #%llu is staged by handle %u, which has ended",
+		  (unsigned long long)r->history.serial, r->handle);
+	if (args->opcode == MRT__OPCODE_CLOSE && sim_fd_is(args->fd))
+		sim_handle_let_go(args->fd);
+	check_memory(r, args);
 	r->where = WHERE_SQ;
 	r->ring = ring;
+	r->args = *args;
 	check_alive(r, "it is staged");
 	stage(ring, &(struct sqe){ .kind = KIND_OP, .args = *args, .extra_fd = extra_fd, .user = user });
 	sim_log("ring %u: %s #%llu staged, fd %d, %u at %lld", ring->index, opcode_name(args->opcode),
@@ -990,10 +1193,11 @@ bool mrt__ring_cancel_file(struct mrt__ring *ring, int fd, bool slot)
 	sim_preempt();
 	if (ring->polled)
 		return true;
-	if (ring->sq_nr == ring->sq_entries)
+	/* where a kernel thread submits an SQ is full more often: then there is an SQE only when that has come round */
+	if (ring->sq_nr == ring->sq_entries || chance(sim.opts.refuse))
 		return false;
 	ring->cancels++;
-	stage(ring, &(struct sqe){ .kind = KIND_CANCEL_FILE, .args.fd = fd, .slot = slot });
+	stage(ring, &(struct sqe){ .kind = KIND_CANCEL_FILE, .args.fd = fd, .slot = slot, .handle = sim_handle_find(fd, slot) });
 	sim_log("ring %u: cancel of %s %d staged", ring->index, slot ? "slot" : "fd", fd);
 	return true;
 }
