@@ -7,6 +7,8 @@
 #include <math.h>
 #include <stdbool.h>
 
+#include "output.h"
+
 #define STEPS_PER_HALVING 5.0
 
 static double next_level(double level)
@@ -51,7 +53,7 @@ int hgrm_write(FILE *out, const struct hist *h)
 	fprintf(out, "#[Mean    = %12.3f, StdDeviation   = %12.3f]\n", hist_mean(h) / 1e3, hist_stddev(h) / 1e3);
 	fprintf(out, "#[Max     = %12.3f, Total count    = %12" PRIu64 "]\n", (double)h->max / 1e3, n);
 	fprintf(out, "#[Buckets = %12u, SubBuckets     = %12u]\n", HIST_BUCKETS_NR / HIST_SUB_NR, HIST_SUB_NR);
-	return fflush(out) || ferror(out) ? -EIO : 0;
+	return output_flush(out);
 }
 
 int hgrm_save(const char *path, const struct hist *h)
@@ -63,6 +65,6 @@ int hgrm_save(const char *path, const struct hist *h)
 		return -errno;
 	rc = hgrm_write(f, h);
 	if (fclose(f) && rc == 0)
-		rc = -EIO;
+		rc = -errno;
 	return rc;
 }

@@ -23,6 +23,7 @@
 #include <martlet/martlet.h>
 
 #include "clock.h"
+#include "output.h"
 #include "sys.h"
 
 typedef struct json_object json;
@@ -718,7 +719,7 @@ int json_write(FILE *out, const struct json_in *in)
 	int rc = -ENOMEM;
 
 	if (text)
-		rc = fprintf(out, "%s\n", text) < 0 || fflush(out) ? -EIO : 0;
+		rc = fprintf(out, "%s\n", text) < 0 ? -errno : output_flush(out);
 	(void)json_object_put(doc); /* the count of what it freed */
 	return rc;
 }

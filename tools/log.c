@@ -12,6 +12,7 @@
 
 #include "clock.h"
 #include "opts.h"
+#include "output.h"
 
 FILE *log_open(const char *prefix, const char *kind, unsigned job)
 {
@@ -144,7 +145,7 @@ int lat_log_write(FILE *out, const struct lat_log *l, unsigned lanes_nr, const s
 	for (uint64_t i = 0; i < nr; i++)
 		print_entry(out, &all[i], o, averaged);
 	free(all);
-	return fflush(out) || ferror(out) ? -EIO : 0;
+	return output_flush(out);
 }
 
 /* --- rates --- */

@@ -7,6 +7,7 @@
 #include <martlet/martlet.h>
 
 #include "bench.h"
+#include "output.h"
 #include "viewer.h"
 
 static int help_main(int argc, char **argv);
@@ -54,17 +55,30 @@ static int version_main(int argc, char **argv)
 	return EXIT_SUCCESS;
 }
 
+/* Not to have been heard is a failure; a command that failed has said why already. */
+static int finish(int status)
+{
+	int rc = output_flush(stdout);
+
+	if (!rc || status)
+		return status;
+	fprintf(stderr, "martlet: standard output: %s\n", strerror(-rc));
+	return EXIT_FAILURE;
+}
+
 int main(int argc, char **argv)
 {
 	const char *name = argc > 1 ? argv[1] : NULL;
 
+	if (output_hold_standard())
+		return EXIT_FAILURE; /* there is nobody to tell */
 	if (name && (strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0))
 		name = "help";
 	if (name && strcmp(name, "--version") == 0)
 		name = "version";
 	for (size_t i = 0; name && i < COMMANDS_NR; i++) {
 		if (strcmp(name, commands[i].name) == 0)
-			return commands[i].run(argc - 1, argv + 1);
+			return finish(commands[i].run(argc - 1, argv + 1));
 	}
 	if (name)
 		fprintf(stderr, "martlet: no command '%s'\n", name);

@@ -18,6 +18,7 @@
 
 #include "clock.h"
 #include "opcode.h"
+#include "output.h"
 #include "proc.h"
 
 #define NAME_MAX_BYTES 96
@@ -441,5 +442,5 @@ int metrics_write(FILE *out, const struct attach_set *set)
 	}
 	put_polls(out, set);
 	put_ops(out, set);
-	return ferror(out) ? -EIO : 0;
+	return output_flush(out);
 }

@@ -17,7 +17,7 @@ static int write_file(const char *path, const struct svg_chart *c)
 		return -errno;
 	rc = svg_write(f, c);
 	if (fclose(f) && rc == 0)
-		rc = -EIO;
+		rc = -errno;
 	return rc;
 }
 

@@ -9,6 +9,8 @@
 #include <math.h>
 #include <string.h>
 
+#include "output.h"
+
 #define WIDTH 860.0
 #define HEIGHT 480.0
 #define LEFT 84.0
@@ -281,5 +283,5 @@ int svg_write(FILE *out, const struct svg_chart *c)
 	}
 	draw_legend(&p);
 	fputs("</svg>\n", out);
-	return fflush(out) || ferror(out) ? -EIO : 0;
+	return output_flush(out);
 }

@@ -15,6 +15,7 @@
 #include <string.h>
 
 #include "opcode.h"
+#include "output.h"
 #include "proc.h"
 
 struct track {
@@ -312,8 +313,8 @@ void timeline_end(struct timeline *t, uint64_t records_lost, struct trace_file *
 		fprintf(t->out, "%s\"%d/%u\":%" PRIu64, i ? "," : "", pid_of(t, t->tracks[i].tgid), t->tracks[i].tid,
 			t->tracks[i].busy_sum_ns);
 	fputs("}}}\n", t->out);
-	if (ferror(t->out) && !t->file.error)
-		t->file.error = -EIO;
+	if (!t->file.error)
+		t->file.error = output_flush(t->out);
 	if (fclose(t->out) && !t->file.error)
 		t->file.error = -errno;
 	*ret_file = t->file;

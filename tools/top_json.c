@@ -6,6 +6,8 @@
 #include <json-c/json.h>
 #include <string.h>
 
+#include "output.h"
+
 /* NULL members are no memory; json-c frees what was added. */
 static int add(struct json_object *o, const char *key, struct json_object *value)
 {
@@ -94,8 +96,9 @@ int top_print_json(FILE *out, const struct top_model *m)
 
 	for (i = 0; i < m->nr && !err; i++)
 		err = add_runtime(array, m->items[i]);
-	if (!err && fprintf(out, "%s\n", json_object_to_json_string_ext(doc, JSON_C_TO_STRING_PRETTY)) < 0)
-		err = -EIO;
+	if (!err)
+		err = fprintf(out, "%s\n", json_object_to_json_string_ext(doc, JSON_C_TO_STRING_PRETTY)) < 0 ? -errno :
+		      output_flush(out);
 	json_object_put(doc);
 	return err;
 }

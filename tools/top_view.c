@@ -10,6 +10,7 @@
 #include <martlet/martlet.h>
 
 #include "opcode.h"
+#include "output.h"
 #include "report.h"
 #include "sys.h"
 #include "trace_result.h"
@@ -433,5 +434,5 @@ int top_print(FILE *out, const struct top_model *m, bool looks)
 		putc('\n', out);
 		print_runtime(out, m->items[i], looks);
 	}
-	return ferror(out) ? -EIO : 0;
+	return output_flush(out);
 }

@@ -4,6 +4,7 @@
 #include <json-c/json.h>
 
 #include "opcode.h"
+#include "output.h"
 #include "trace_result.h"
 
 #define SCHEMA_VERSION 1
@@ -232,8 +233,8 @@ int trace_result_print_json(FILE *out, const struct trace_result *r, const struc
 	text = w.failed ? NULL : json_object_to_json_string_ext(doc, JSON_C_TO_STRING_PRETTY | JSON_C_TO_STRING_NOSLASHESCAPE);
 	if (!text)
 		err = -ENOMEM;
-	else if (fprintf(out, "%s\n", text) < 0 || fflush(out))
-		err = -EIO;
+	else
+		err = fprintf(out, "%s\n", text) < 0 ? -errno : output_flush(out);
 	(void)json_object_put(doc);
 	return err;
 }

@@ -227,7 +227,7 @@ void trace_result_print(FILE *out, const struct trace_result *r, const struct tr
 	if (o->offcpu)
 		print_offcpu(out, r);
 	print_depths(out, r);
-	if (o->timeline)
+	if (o->timeline && !r->file.error)
 		fprintf(out, "\n%s: %" PRIu64 " events\n", o->timeline, r->file.events);
 	fprintf(out, "\n%.3f s, %" PRIu64 " tasks spawned, %" PRIu64 " ended, by %s\n", (double)r->duration_ns / 1e9,
 		r->hits[TRACE_task_spawn], r->hits[TRACE_task_end], r->how == TRACER_MULTI ? "uprobe_multi" : "usdt");
