@@ -320,16 +320,38 @@ static void probe_bpf(void)
 	       "the kernel has type information (BTF)" : "no type information of the kernel (BTF)");
 }
 
+/* What bench would say in words that are about a measurement. */
+static int check_path(const char *path, struct stat *ret_st)
+{
+	int fd = -1;
+
+	if (stat(path, ret_st) == 0 && !S_ISREG(ret_st->st_mode) && !S_ISBLK(ret_st->st_mode) && !S_ISCHR(ret_st->st_mode)) {
+		fprintf(stderr, "martlet probe: %s is neither a file nor a device\n", path);
+		return -EINVAL;
+	}
+	if (stat(path, ret_st) || (fd = open(path, O_RDONLY | O_CLOEXEC)) < 0) {
+		fprintf(stderr, "martlet probe: %s: %s\n", path, strerror(errno));
+		return -EINVAL;
+	}
+	(void)close(fd);
+	return 0;
+}
+
 static int probe_path(char *path)
 {
-	char bench[] = "bench", nvme[] = "--cmd_type=nvme", *argv[] = { bench, path, nvme, NULL };
+	/* blocks of one byte, since bench refuses a file that has none of its blocks; commands have blocks of their own */
+	char bench[] = "bench", small[] = "--bs=1", nvme[] = "--cmd_type=nvme", *argv[] = { bench, path, small, NULL };
 	static const atomic_int never;
 	static struct bench_opts o;
 	struct stat st;
 	struct targets ts;
 	char line[1024];
 
-	if (opts_parse(&o, stat(path, &st) == 0 && S_ISCHR(st.st_mode) ? 3 : 2, argv, stderr) || targets_open(&ts, &o, &never, stderr))
+	if (check_path(path, &st))
+		return EXIT_USAGE;
+	if (S_ISCHR(st.st_mode))
+		argv[2] = nvme;
+	if (opts_parse(&o, 3, argv, stderr) || targets_open(&ts, &o, &never, stderr))
 		return EXIT_USAGE;
 	for (unsigned i = 0; i < ts.nr; i++) {
 		const struct target *t = &ts.t[i];
@@ -359,6 +381,8 @@ int probe_main(int argc, char **argv)
 	if (argc > 2 || (argc == 2 && argv[1][0] == '-')) {
 		bool help = argc == 2 && strcmp(argv[1], "--help") == 0;
 
+		if (!help && argc == 2)
+			fprintf(stderr, "martlet probe: %s: no such option\n", argv[1]);
 		fputs("usage: martlet probe [[--file] FILE or DEVICE]\n", help ? stdout : stderr);
 		return help ? EXIT_SUCCESS : EXIT_USAGE;
 	}
