@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The subcommands of `martlet`. argv[0] is the subcommand; each returns the exit code. */
+/* The subcommands of `martlet`. argv[0] is its name, "martlet bench", say; each returns the exit code. */
 #ifndef TOOLS_BENCH_H
 #define TOOLS_BENCH_H
 

@@ -36,15 +36,7 @@ static void print_usage(FILE *out)
 	fputs("usage: martlet COMMAND [options]\n\n", out);
 	for (size_t i = 0; i < COMMANDS_NR; i++)
 		fprintf(out, "  %-8s %s\n", commands[i].name, commands[i].help);
-	fputs("\n`martlet bench --help` lists the options of bench.\n", out);
-}
-
-static int help_main(int argc, char **argv)
-{
-	(void)argc;
-	(void)argv;
-	print_usage(stdout);
-	return EXIT_SUCCESS;
+	fputs("\n`martlet help bench` lists the options of bench.\n", out);
 }
 
 static int version_main(int argc, char **argv)
@@ -66,6 +58,34 @@ static int finish(int status)
 	return EXIT_FAILURE;
 }
 
+/* Run a command; getopt(3) begins its messages with argv[0]. */
+static int run(const char *name, int argc, char **argv)
+{
+	static char full[32];
+
+	for (size_t i = 0; i < COMMANDS_NR; i++) {
+		if (strcmp(name, commands[i].name) != 0)
+			continue;
+		snprintf(full, sizeof(full), "martlet %s", name);
+		argv[0] = full;
+		return commands[i].run(argc, argv);
+	}
+	fprintf(stderr, "martlet: no command '%s'\n", name);
+	print_usage(stderr);
+	return EXIT_USAGE;
+}
+
+static int help_main(int argc, char **argv)
+{
+	static char help[] = "--help";
+	char *of[] = { NULL, help, NULL };
+
+	if (argc > 1 && strcmp(argv[1], "help") != 0 && strcmp(argv[1], "version") != 0)
+		return run(argv[1], 2, of);
+	print_usage(stdout);
+	return EXIT_SUCCESS;
+}
+
 int main(int argc, char **argv)
 {
 	const char *name = argc > 1 ? argv[1] : NULL;
@@ -76,12 +96,8 @@ int main(int argc, char **argv)
 		name = "help";
 	if (name && strcmp(name, "--version") == 0)
 		name = "version";
-	for (size_t i = 0; name && i < COMMANDS_NR; i++) {
-		if (strcmp(name, commands[i].name) == 0)
-			return finish(commands[i].run(argc - 1, argv + 1));
-	}
 	if (name)
-		fprintf(stderr, "martlet: no command '%s'\n", name);
+		return finish(run(name, argc - 1, argv + 1));
 	print_usage(stderr);
 	return EXIT_USAGE;
 }

@@ -108,7 +108,7 @@ struct bench_opts {
 };
 
 /**
- * Read the command line of `martlet bench` (argv[0] is "bench").
+ * Read the command line of `martlet bench` (argv[0] is not read).
  *
  * Nothing is ever ignored: an unknown option, a bad value or a contradiction is told in one sentence on `err`.
  * Strings point into argv.

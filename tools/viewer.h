@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The subcommands of `martlet` that look at other processes, and what they share. argv[0] is the subcommand. */
+/* The subcommands of `martlet` that look at other processes, and what they share. argv[0] is "martlet top", say. */
 #ifndef TOOLS_VIEWER_H
 #define TOOLS_VIEWER_H
 
