@@ -441,7 +441,10 @@ static void draw_tasks(struct screen *s)
 	(void)snprintf(line, sizeof(line), "%s (%d): tasks by function, while the probes are listened to; %llu events lost",
 		       s->open->process, s->open->pid, (unsigned long long)s->tasks.lost); /* fits */
 	put(1, 0, line, A_BOLD);
-	put(2, 0, "Each hit of a probe costs the process about half a microsecond; esc ends that.", A_NORMAL);
+	if (s->open->a)
+		put(2, 0, "Each hit of a probe costs the process about half a microsecond; esc ends that.", A_NORMAL);
+	else
+		put(2, 0, "This runtime has ended; below is what was seen last. Esc goes back.", colour(s, COLOUR_BAD));
 	s->rows_nr = 0;
 	for (i = 0; i < s->tasks.nr && i < ROWS_MAX; i++)
 		s->rows[s->rows_nr++] = &s->tasks.functions[i];

@@ -323,14 +323,21 @@ void top_tasks_line(const struct top_runtime *r, char *line, size_t line_bytes)
 		       g->blocking_queued); /* cut to fit */
 }
 
+/* No op has no percentile: 0 would be a wonder of speed. */
+static const char *latency(char buf[16], const struct buckets *lat, double p)
+{
+	uint64_t ns = buckets_percentile(lat, p);
+
+	return ns ? top_ns(buf, (double)ns) : "-";
+}
+
 void top_rates_line(const struct top_runtime *r, char *line, size_t line_bytes)
 {
 	char polls[16], iops[16], p50[16], p99[16], p999[16];
 
 	(void)snprintf(line, line_bytes, "%s polls/s; %s ops/s, p50 %s, p99 %s, p99.9 %s", report_si(polls, r->sum.polls),
-		       report_si(iops, r->iops), top_ns(p50, (double)buckets_percentile(&r->lat, 50)),
-		       top_ns(p99, (double)buckets_percentile(&r->lat, 99)),
-		       top_ns(p999, (double)buckets_percentile(&r->lat, 99.9))); /* cut to fit */
+		       report_si(iops, r->iops), latency(p50, &r->lat, 50), latency(p99, &r->lat, 99),
+		       latency(p999, &r->lat, 99.9)); /* cut to fit */
 }
 
 static void describe_timing(uint32_t timing, uint32_t shift, const char *what, char *text, size_t text_bytes)

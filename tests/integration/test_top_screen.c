@@ -328,6 +328,7 @@ START_TEST(a_process_may_end_while_it_is_looked_at)
 
 	start("LC_ALL=C.UTF-8", 120, 30, text_of("%d", (int)s.pid));
 	SHOWS("  W STATE ");
+	SHOWS("0 ops/s, p50 -, p99 -, p99.9 -");
 	subject_kill(&s);
 	SHOWS("This runtime has ended");
 	SHOWS("  W STATE ");
@@ -408,10 +409,12 @@ START_TEST(tasks_are_shown_by_function_while_it_listens)
 		ck_assert_uint_eq(bpf_fds_nr(pid_of_it()), held); /* nobody listens any more */
 		tmux("send-keys t");
 		SHOWS("no task was polled since"); /* anew */
+		SHOWS_NOT("This runtime has ended");
 	}
+	subject_kill(&s);
+	SHOWS("This runtime has ended");
 	tmux("send-keys q");
 	SHOWS("status 0");
-	subject_end(&s);
 }
 END_TEST
 
