@@ -58,7 +58,8 @@ static void print_head(const struct dump *d, FILE *out)
 
 	fprintf(out, "process %d (%s), %s%s\n", d->a->pid, d->process, thread_state(d->state),
 		d->state == 'T' ? ": kill -CONT lets it go on" : "");
-	fprintf(out, "runtime %s: %u workers, statistics in %s, up %s\n", d->a->label, d->a->workers_nr, d->a->from,
+	fprintf(out, "runtime %s: %u worker%s, statistics in %s, up %s\n", d->a->label, d->a->workers_nr,
+		d->a->workers_nr == 1 ? "" : "s", d->a->from,
 		format_ns(d->now_ns > d->a->global.created_ns ? d->now_ns - d->a->global.created_ns : 0, "", up, sizeof(up)));
 }
 

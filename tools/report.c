@@ -129,8 +129,8 @@ static void print_noise(FILE *out, const struct bench_opts *o, const struct resu
 		fprintf(out, "note: %.1f MiB came from the device, not from the page cache\n",
 			(double)r->disk_reads_512 / 2048);
 	if (r->iowq_threads)
-		fprintf(out, "note: %u kernel worker threads (io-wq) had been started for this process' I/O\n",
-			r->iowq_threads);
+		fprintf(out, "note: %u kernel worker thread%s (io-wq) had been started for this process' I/O\n",
+			r->iowq_threads, r->iowq_threads == 1 ? "" : "s");
 }
 
 static void print_engine(FILE *out, const struct result *r)
@@ -326,7 +326,8 @@ static void print_series_notes(FILE *out, const struct bench_opts *o, const stru
 		fprintf(out, "note: in all rounds %.1f MiB came from the device, not from the page cache\n",
 			(double)disk_512 / 2048);
 	if (iowq)
-		fprintf(out, "note: up to %u kernel worker threads (io-wq) worked for this process\n", iowq);
+		fprintf(out, "note: up to %u kernel worker thread%s (io-wq) worked for this process\n", iowq,
+			iowq == 1 ? "" : "s");
 }
 
 static void print_summary(FILE *out, const struct series_summary *s, const char *name)
@@ -356,7 +357,8 @@ static void print_how(FILE *out, const struct series *s, unsigned variant)
 
 void report_series(FILE *out, const struct bench_opts *o, const struct series *s)
 {
-	fprintf(out, "medians of %u rounds of %.3g s (min..max, spread)\n", s->rounds, (double)o->runtime_ns / 1e9);
+	fprintf(out, "medians of %u round%s of %.3g s (min..max, spread)\n", s->rounds,
+		s->rounds == 1 ? "" : "s", (double)o->runtime_ns / 1e9);
 	if (s->rounds == 0)
 		return;
 	fprintf(out, "  %-12s %-28s %8s %-20s %9s %9s %9s %10s\n", s->variants_nr > 1 ? "variant" : "engine", "IOPS", "spread",
@@ -406,8 +408,8 @@ static void print_rung(FILE *out, const struct ladder *l, const struct series *s
 
 void report_ladder(FILE *out, const struct bench_opts *o, const struct ladder *l, const struct series *s)
 {
-	fprintf(out, "rung by rung, medians of %u rounds of %.3g s (min..max); the last column: IOPS to the rung below\n",
-		s->rounds, (double)o->runtime_ns / 1e9);
+	fprintf(out, "rung by rung, medians of %u round%s of %.3g s (min..max); the last column: IOPS to the rung below\n",
+		s->rounds, s->rounds == 1 ? "" : "s", (double)o->runtime_ns / 1e9);
 	if (s->rounds == 0)
 		return;
 	fprintf(out, "  %-12s %-28s %-19s %9s %9s %9s %10s\n", "rung", "IOPS", "CPU us per I/O", "p50 us", "p99 us", "p99.9 us",
