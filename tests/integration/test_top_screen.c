@@ -53,6 +53,8 @@ static void start(const char *environment, int columns, int lines, const char *a
 {
 	tmux("new-session -d -x %d -y %d '%s " MARTLET " top --interval=200ms %s; echo status $?; exec cat'", columns, lines,
 	     environment, arguments);
+	/* A test that fails ends where it is: nothing of this may outlive it. */
+	tmux("run-shell -b 'tail --pid=%d -f /dev/null; kill #{pid}'", (int)getpid());
 }
 
 static bool shows(const char *part)
