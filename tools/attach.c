@@ -6,8 +6,9 @@
  * memfd. mrt_global is read first: it says whose the statistics are, and which ids the other maps have. A candidate whose
  * process is already in the set with the same time of creation is skipped, so the order of the ways decides.
  *
- * What is read was written by another program, maybe of another user: sizes and offsets are checked before they are used, and
- * a memfd must have the seal that keeps its owner from shortening it under us.
+ * What is read was written by another program, maybe of another user, who may go on writing: sizes, offsets, and what says whose
+ * it is are copied, checked and kept, never read a second time; and a memfd must have the seal that keeps its owner from
+ * shortening it under us.
  */
 #include "attach.h"
 
@@ -31,7 +32,8 @@
 #define PINS "/sys/fs/bpf/mrt"
 #define MEMFD_LINK "/memfd:mrt_workers"
 #define MAP_LINK "anon_inode:bpf-map"
-#define WORKERS_MAX 65536u      /* more is not a runtime */
+#define WORKERS_MAX 1024u       /* more is not a runtime */
+#define RUNTIMES_MAX 64u        /* of one process: each costs us memory, and its owner a memfd that may be empty */
 #define PAGE_BYTES 4096u
 
 static const struct {
@@ -117,7 +119,7 @@ struct owner {
 
 static bool owns(int pid, const struct mrt_global_stats *g)
 {
-	return proc_start_ticks(pid) == g->start_ticks && proc_inner_pid(pid) == (int)g->pid && proc_pid_ns(pid) == g->pid_ns;
+	return g->start_ticks && proc_start_ticks(pid) == g->start_ticks && proc_inner_pid(pid) == (int)g->pid && proc_pid_ns(pid) == g->pid_ns;
 }
 
 static bool look_for_owner(int pid, void *ctx)
@@ -154,6 +156,31 @@ static int owner_of(struct scan *s, const struct mrt_global_stats *g)
 	return 0;
 }
 
+static bool has_file(const struct scan *s, int pid, uint64_t inode)
+{
+	unsigned i;
+
+	for (i = 0; i < s->set->nr; i++) {
+		const struct attach *a = s->set->items[i];
+
+		if (a->pid == pid && a->fds[ATTACH_WORKERS] < 0 && a->held_id == inode)
+			return true;
+	}
+	return false;
+}
+
+static bool has_too_many(struct scan *s, int pid)
+{
+	unsigned i, nr = 0;
+
+	for (i = 0; i < s->set->nr; i++)
+		nr += s->set->items[i]->pid == pid;
+	if (nr < RUNTIMES_MAX)
+		return false;
+	(void)refuse(s, pid, "process %d has more than %u runtimes: the rest is not looked at", pid, RUNTIMES_MAX);
+	return true;
+}
+
 static bool has_already(const struct scan *s, int pid, const struct mrt_global_stats *g)
 {
 	unsigned i;
@@ -168,6 +195,19 @@ static bool has_already(const struct scan *s, int pid, const struct mrt_global_s
 }
 
 /* ---- one runtime ---- */
+
+typedef uint64_t __attribute__((may_alias)) any_word; /* two fields of 4 bytes, too */
+
+static void copy_words(void *to, const void *from, size_t bytes)
+{
+	const any_word *f = from;
+	any_word *t = to;
+	size_t i;
+
+	/* relaxed: words of counters and gauges; fields are of 4 or 8 bytes, and both halves of a load are whole */
+	for (i = 0; i < bytes / sizeof(*t); i++)
+		t[i] = __atomic_load_n(&f[i], __ATOMIC_RELAXED);
+}
 
 static void close_item(struct attach *a)
 {
@@ -186,7 +226,7 @@ static void close_item(struct attach *a)
 	free(a);
 }
 
-static struct attach *make_item(int pid, const char *backend, unsigned workers_nr)
+static struct attach *make_item(int pid, const char *backend, unsigned workers_nr, const struct mrt_global_stats *g)
 {
 	struct attach *a = aligned_alloc(128, (sizeof(*a) + 127) / 128 * 128);
 	size_t w = workers_nr * sizeof(struct mrt_worker_stats), h = workers_nr * sizeof(struct mrt_worker_hists);
@@ -200,6 +240,7 @@ static struct attach *make_item(int pid, const char *backend, unsigned workers_n
 	a->pid = pid;
 	a->backend = backend;
 	a->workers_nr = workers_nr;
+	a->global = *g;
 	a->held_fd = -1;
 	a->workers = aligned_alloc(128, w);
 	a->hists = aligned_alloc(128, h);
@@ -408,13 +449,13 @@ static void consider_maps(struct scan *s, const struct source *src, int fd, cons
 	}
 	if (bpfmap_lookup(fd, 0, g) == 0)
 		pid = owner_of(s, g);
-	if (pid == 0 || !is_wanted(s, pid) || has_already(s, pid, g))
+	if (pid == 0 || !is_wanted(s, pid) || has_already(s, pid, g) || has_too_many(s, pid))
 		goto out;
 	if (g->workers_nr == 0 || g->workers_nr > WORKERS_MAX) {
 		(void)refuse(s, pid, "process %d: its mrt_global says that it has %u workers", pid, g->workers_nr);
 		goto out;
 	}
-	a = make_item(pid, "bpf", g->workers_nr);
+	a = make_item(pid, "bpf", g->workers_nr, g);
 	if (!a) {
 		s->err = -ENOMEM;
 		goto out;
@@ -470,7 +511,8 @@ static void scan_pins(struct scan *s)
 	while (dir && (e = readdir(dir)) != NULL) {
 		struct source src = { .by = BY_PIN, .folder = folder };
 
-		if (e->d_name[0] < '0' || e->d_name[0] > '9' || strlen(e->d_name) > 16)
+		if (e->d_name[0] < '0' || e->d_name[0] > '9' || strlen(e->d_name) > 16 ||
+		    e->d_name[strspn(e->d_name, "0123456789-")])
 			continue; /* not one of ours */
 		(void)snprintf(folder, sizeof(folder), PINS "/%.16s", e->d_name); /* fits */
 		(void)snprintf(path, sizeof(path), "%s/%s", folder, blocks[ATTACH_GLOBAL].name); /* fits */
@@ -496,13 +538,9 @@ static bool fits(size_t bytes, uint32_t off, uint64_t nr, uint32_t each)
 	return off % 8 == 0 && off <= bytes && nr * each <= bytes - off;
 }
 
-static int check_file(struct scan *s, int pid, const char *mem, size_t bytes)
+/* @param f  a copy: the owner may go on writing */
+static int check_file(struct scan *s, int pid, const struct mrt_stats_file *f, size_t bytes)
 {
-	const struct mrt_stats_file *f = (const void *)mem;
-
-	/* [STATS.magic.obs] what the header says is there; pairs with [STATS.magic.pub] */
-	if (__atomic_load_n(&f->magic, __ATOMIC_ACQUIRE) != MRT_STATS_MAGIC)
-		return refuse(s, pid, "process %d: its memfd mrt_workers has not begun as one", pid);
 	if (f->version != MRT_STATS_VERSION)
 		return refuse(s, pid, "process %d has another version of libmartlet: its statistics are of version %u, this "
 			      "program (martlet " MRT_VERSION_STRING ") knows %d", pid, f->version, MRT_STATS_VERSION);
@@ -512,37 +550,50 @@ static int check_file(struct scan *s, int pid, const char *mem, size_t bytes)
 			      "this program (martlet " MRT_VERSION_STRING ") knows %u, %u, %u and %u", pid, f->worker_bytes,
 			      f->hist_bytes, f->global_bytes, f->ctl_bytes, blocks[0].bytes, blocks[1].bytes, blocks[2].bytes,
 			      blocks[3].bytes);
-	if (f->workers_nr == 0 || f->workers_nr > WORKERS_MAX ||
-	    !fits(bytes, f->workers_off, f->workers_nr, f->worker_bytes) ||
+	if (f->workers_nr == 0 || f->workers_nr > WORKERS_MAX)
+		return refuse(s, pid, "process %d: its memfd mrt_workers says that it has %u workers", pid, f->workers_nr);
+	if (!fits(bytes, f->workers_off, f->workers_nr, f->worker_bytes) ||
 	    !fits(bytes, f->hists_off, f->workers_nr, f->hist_bytes) || !fits(bytes, f->global_off, 1, f->global_bytes) ||
 	    !fits(bytes, f->ctl_off, 1, f->ctl_bytes))
 		return refuse(s, pid, "process %d: its memfd mrt_workers is smaller than it says", pid);
 	return 0;
 }
 
-/* Of a file that was mapped and checked. Takes the mapping over. */
-static void consider_file(struct scan *s, int pid, int held_fd, uint64_t inode, char *mem, size_t bytes, bool writable)
+/*
+ * Adds the runtime of a file that was mapped, if it is one and this process's.
+ *
+ * @param held_fd  the process's descriptor of it
+ * @return false: the mapping is still the caller's
+ */
+static bool consider_file(struct scan *s, int pid, int held_fd, uint64_t inode, char *mem, size_t bytes, bool writable)
 {
-	const struct mrt_stats_file *f = (const void *)mem;
-	const struct mrt_global_stats *g = (const void *)(mem + f->global_off);
+	const struct mrt_stats_file *live = (const void *)mem;
+	struct mrt_stats_file f;
+	struct mrt_global_stats g;
 	struct attach *a;
 
-	if (!owns(pid, g) || has_already(s, pid, g)) { /* inherited by fork; its maker is found by itself */
-		(void)munmap(mem, bytes);
-		return;
+	/* [STATS.magic.obs] what the header says is there; pairs with [STATS.magic.pub] */
+	if (__atomic_load_n(&live->magic, __ATOMIC_ACQUIRE) != MRT_STATS_MAGIC) {
+		(void)refuse(s, pid, "process %d: its memfd mrt_workers has not begun as one", pid);
+		return false;
 	}
-	a = make_item(pid, "memfd", f->workers_nr);
+	copy_words(&f, live, sizeof(f));
+	if (check_file(s, pid, &f, bytes))
+		return false;
+	copy_words(&g, mem + f.global_off, sizeof(g));
+	if (!owns(pid, &g) || has_already(s, pid, &g) || has_too_many(s, pid))
+		return false; /* inherited by fork; its maker is found by itself */
+	a = make_item(pid, "memfd", f.workers_nr, &g);
 	if (!a) {
-		(void)munmap(mem, bytes);
 		s->err = -ENOMEM;
-		return;
+		return false;
 	}
 	a->maps[0] = mem;
 	a->map_bytes[0] = bytes;
-	a->mem[ATTACH_WORKERS] = mem + f->workers_off;
-	a->mem[ATTACH_HISTS] = mem + f->hists_off;
-	a->mem[ATTACH_GLOBAL] = mem + f->global_off;
-	a->mem[ATTACH_CTL] = mem + f->ctl_off;
+	a->mem[ATTACH_WORKERS] = mem + f.workers_off;
+	a->mem[ATTACH_HISTS] = mem + f.hists_off;
+	a->mem[ATTACH_GLOBAL] = mem + f.global_off;
+	a->mem[ATTACH_CTL] = mem + f.ctl_off;
 	a->is_mapped = true;
 	a->may_control = writable;
 	a->held_fd = held_fd;
@@ -552,7 +603,11 @@ static void consider_file(struct scan *s, int pid, int held_fd, uint64_t inode, 
 		(void)add_item(s, a);
 	else
 		close_item(a);
+	return true;
 }
+
+/* In its mount namespace a FIFO or a terminal may have the name of a memfd. */
+#define OPEN_FLAGS (O_CLOEXEC | O_NONBLOCK | O_NOCTTY)
 
 static void open_file(struct scan *s, int pid, int held_fd)
 {
@@ -562,26 +617,26 @@ static void open_file(struct scan *s, int pid, int held_fd)
 	int fd;
 
 	(void)snprintf(path, sizeof(path), "/proc/%d/fd/%d", pid, held_fd); /* fits */
-	fd = open(path, O_RDWR | O_CLOEXEC);
+	fd = open(path, O_RDWR | OPEN_FLAGS);
 	if (fd < 0) {
 		writable = false;
-		fd = open(path, O_RDONLY | O_CLOEXEC);
+		fd = open(path, O_RDONLY | OPEN_FLAGS);
 	}
 	if (fd < 0 || fstat(fd, &st)) {
 		(void)refuse(s, pid, "%s: %s", path, strerror(errno));
 		goto out;
 	}
-	if (st.st_size < (off_t)sizeof(struct mrt_stats_file) || !(fcntl(fd, F_GET_SEALS) & F_SEAL_SHRINK)) {
+	if (has_file(s, pid, st.st_ino))
+		goto out;
+	if (!S_ISREG(st.st_mode) || st.st_size < (off_t)sizeof(struct mrt_stats_file) || !(fcntl(fd, F_GET_SEALS) & F_SEAL_SHRINK)) {
 		(void)refuse(s, pid, "%s: not the statistics of a runtime, whose size would be sealed", path);
 		goto out;
 	}
 	mem = mmap(NULL, (size_t)st.st_size, PROT_READ | (writable ? PROT_WRITE : 0), MAP_SHARED, fd, 0);
 	if (mem == MAP_FAILED)
 		(void)refuse(s, pid, "%s: cannot be mapped: %s", path, strerror(errno));
-	else if (check_file(s, pid, mem, (size_t)st.st_size))
-		(void)munmap(mem, (size_t)st.st_size);
-	else
-		consider_file(s, pid, held_fd, st.st_ino, mem, (size_t)st.st_size, writable);
+	else if (!consider_file(s, pid, held_fd, st.st_ino, mem, (size_t)st.st_size, writable))
+		(void)munmap(mem, (size_t)st.st_size); /* as it was mapped */
 out:
 	if (fd >= 0)
 		(void)close(fd);
@@ -614,6 +669,8 @@ static bool scan_process(int pid, void *ctx)
 		return true;
 	(void)snprintf(path, sizeof(path), "/proc/%d/fd", pid); /* fits */
 	dir = opendir(path);
+	if (!dir && (errno == EMFILE || errno == ENFILE))
+		s->err = -errno;
 	while (dir && (e = readdir(dir)) != NULL) {
 		ssize_t n = readlinkat(dirfd(dir), e->d_name, link, sizeof(link) - 1);
 
@@ -627,33 +684,25 @@ static bool scan_process(int pid, void *ctx)
 	}
 	if (dir)
 		(void)closedir(dir);
-	return true;
+	return !s->err;
 }
 
 int attach_scan(struct attach_set *set, const int *pids, unsigned pids_nr)
 {
 	struct scan s = { .set = set, .pids = pids, .pids_nr = pids_nr };
+	int err;
 
 	set->refusals_nr = 0;
 	scan_ids(&s);
-	(void)proc_each(scan_process, &s); /* without /proc there are pins */
+	err = proc_each(scan_process, &s);
+	if (err == -EMFILE || err == -ENFILE)
+		s.err = err; /* else: without /proc there are pins */
 	scan_pins(&s);
 	label_items(set);
 	return s.err;
 }
 
 /* ---- reading ---- */
-
-static void copy_words(void *to, const void *from, size_t bytes)
-{
-	const uint64_t *f = from;
-	uint64_t *t = to;
-	size_t i;
-
-	/* relaxed: words of counters and gauges; fields are of 4 or 8 bytes, and both halves of a load are whole */
-	for (i = 0; i < bytes / sizeof(*t); i++)
-		t[i] = __atomic_load_n(&f[i], __ATOMIC_RELAXED);
-}
 
 static int read_element(const struct attach *a, enum attach_block b, unsigned i, void *to)
 {
@@ -743,14 +792,20 @@ static bool is_there(const struct attach *a)
 
 int attach_read(struct attach *a)
 {
-	uint64_t start = a->global.start_ticks;
+	uint64_t start = a->global.start_ticks, created = a->global.created_ns, ns = a->global.pid_ns;
+	uint32_t pid = a->global.pid;
 	int err;
 
-	if (start && proc_start_ticks(a->pid) != start)
+	if (proc_start_ticks(a->pid) != start)
 		return -ESRCH;
-	if (start && !is_there(a))
+	if (!is_there(a))
 		return -ENOENT;
 	err = read_element(a, ATTACH_GLOBAL, 0, &a->global);
+	/* whose it is was found out when it was opened, whatever the owner writes there now */
+	a->global.start_ticks = start;
+	a->global.created_ns = created;
+	a->global.pid_ns = ns;
+	a->global.pid = pid;
 	a->global.name[sizeof(a->global.name) - 1] = '\0';
 	proc_printable(a->global.name);
 	if (!err)

@@ -73,7 +73,7 @@ struct attach_set {
  * Look for runtimes, and add those that are not in the set yet; each new one has been read once.
  *
  * @param pids  [pids_nr] processes to look at; pids_nr 0: all
- * @return 0, also if nothing was found; -ENOMEM
+ * @return 0, also if nothing was found; -ENOMEM; -EMFILE, -ENFILE: no descriptor left to look with. What was found stays
  */
 int attach_scan(struct attach_set *set, const int *pids, unsigned pids_nr);
 

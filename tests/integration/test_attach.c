@@ -9,13 +9,16 @@
 #include <fcntl.h>
 #include <linux/bpf.h>
 #include <linux/capability.h>
+#include <pthread.h>
 #include <sched.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/mount.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -27,11 +30,14 @@
 #include "subject.h"
 
 #include "attach.h"
+#include "proc.h"
 
 #define TASKS 50u
 #define YIELDS 20u
 #define POLLS (TASKS * (YIELDS + 1))
 #define PINS "/sys/fs/bpf/mrt"
+#define FAKES_NR 65u            /* one more than of a process are looked at */
+#define CHANGES_SEEN_NR 3000u
 
 static bool has_bpf;
 
@@ -483,6 +489,15 @@ START_TEST(a_child_that_inherited_the_descriptors_has_no_runtime)
 }
 END_TEST
 
+#define FAKE_BYTES 40960u
+
+static const struct mrt_stats_file good_file = {
+	.magic = MRT_STATS_MAGIC, .version = MRT_STATS_VERSION, .workers_nr = 2, .workers_off = 4096,
+	.worker_bytes = sizeof(struct mrt_worker_stats), .hists_off = 8192, .hist_bytes = sizeof(struct mrt_worker_hists),
+	.global_off = 32768, .global_bytes = sizeof(struct mrt_global_stats), .ctl_off = 36864,
+	.ctl_bytes = sizeof(struct mrt_ctl),
+};
+
 /* A memfd of that name in this process, with this header. */
 static int fake_file(const struct mrt_stats_file *f, size_t bytes, bool sealed)
 {
@@ -498,14 +513,9 @@ static int fake_file(const struct mrt_stats_file *f, size_t bytes, bool sealed)
 
 START_TEST(a_memfd_is_looked_at_before_it_is_believed)
 {
-	const struct mrt_stats_file good = {
-		.magic = MRT_STATS_MAGIC, .version = MRT_STATS_VERSION, .workers_nr = 2, .workers_off = 4096,
-		.worker_bytes = sizeof(struct mrt_worker_stats), .hists_off = 8192, .hist_bytes = sizeof(struct mrt_worker_hists),
-		.global_off = 32768, .global_bytes = sizeof(struct mrt_global_stats), .ctl_off = 36864,
-		.ctl_bytes = sizeof(struct mrt_ctl),
-	};
+	const struct mrt_stats_file good = good_file;
 	struct mrt_stats_file bad = good;
-	int fd = fake_file(&good, 40960, false);
+	int fd = fake_file(&good, FAKE_BYTES, false);
 
 	check_refused(getpid(), "would be sealed");
 	close(fd);
@@ -513,37 +523,233 @@ START_TEST(a_memfd_is_looked_at_before_it_is_believed)
 	check_refused(getpid(), "would be sealed");
 	close(fd);
 	bad.magic++;
-	fd = fake_file(&bad, 40960, true);
+	fd = fake_file(&bad, FAKE_BYTES, true);
 	check_refused(getpid(), "has not begun");
 	close(fd);
 	bad = good;
 	bad.version++;
-	fd = fake_file(&bad, 40960, true);
+	fd = fake_file(&bad, FAKE_BYTES, true);
 	check_refused(getpid(), "another version of libmartlet");
 	close(fd);
 	bad = good;
 	bad.worker_bytes += 128;
-	fd = fake_file(&bad, 40960, true);
+	fd = fake_file(&bad, FAKE_BYTES, true);
 	check_refused(getpid(), "this program (martlet ");
 	close(fd);
 	bad = good;
 	bad.workers_nr = 60000;
-	fd = fake_file(&bad, 40960, true);
+	fd = fake_file(&bad, FAKE_BYTES, true);
+	check_refused(getpid(), "says that it has 60000 workers");
+	close(fd);
+	bad.workers_nr = 600;
+	fd = fake_file(&bad, FAKE_BYTES, true);
 	check_refused(getpid(), "smaller than it says");
 	close(fd);
 	bad = good;
 	bad.ctl_off = 40952;
-	fd = fake_file(&bad, 40960, true);
+	fd = fake_file(&bad, FAKE_BYTES, true);
 	check_refused(getpid(), "smaller than it says");
 	close(fd);
 	bad = good;
 	bad.global_off = 32769;
-	fd = fake_file(&bad, 40960, true);
+	fd = fake_file(&bad, FAKE_BYTES, true);
 	check_refused(getpid(), "smaller than it says");
 	close(fd);
-	fd = fake_file(&good, 40960, true); /* well formed, but nobody's: all zeros */
+	fd = fake_file(&good, FAKE_BYTES, true); /* well formed, but nobody's: all zeros */
 	check_refused(getpid(), "shows no Martlet runtime");
 	close(fd);
+}
+END_TEST
+
+/* A memfd that is this process's runtime to all appearance. */
+struct fake {
+	int fd;
+	char *mem;
+	struct mrt_stats_file *f;
+	struct mrt_global_stats *g;
+};
+
+static struct fake fake_runtime(uint64_t created_ns)
+{
+	struct fake k = { .fd = fake_file(&good_file, FAKE_BYTES, true) };
+
+	k.mem = mmap(NULL, FAKE_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, k.fd, 0);
+	ck_assert(k.mem != MAP_FAILED);
+	k.f = (void *)k.mem;
+	k.g = (void *)(k.mem + good_file.global_off);
+	k.g->pid = (uint32_t)getpid();
+	k.g->pid_ns = proc_own_pid_ns();
+	k.g->start_ticks = proc_start_ticks(getpid());
+	k.g->created_ns = created_ns;
+	k.g->workers_nr = good_file.workers_nr;
+	return k;
+}
+
+static void fake_end(struct fake *k)
+{
+	munmap(k->mem, FAKE_BYTES);
+	close(k->fd);
+}
+
+static atomic_bool is_enough;
+
+static void *keep_changing(void *arg)
+{
+	struct mrt_stats_file *f = arg;
+
+	while (!atomic_load(&is_enough)) {
+		__atomic_store_n(&f->workers_nr, 900, __ATOMIC_RELAXED);
+		__atomic_store_n(&f->global_off, 1u << 30, __ATOMIC_RELAXED);
+		__atomic_store_n(&f->workers_nr, good_file.workers_nr, __ATOMIC_RELAXED);
+		__atomic_store_n(&f->global_off, good_file.global_off, __ATOMIC_RELAXED);
+	}
+	return NULL;
+}
+
+START_TEST(a_header_that_changes_while_it_is_read_is_read_once)
+{
+	struct fake k = fake_runtime(1);
+	struct attach_set set;
+	unsigned i;
+	pthread_t t;
+
+	ck_assert_int_eq(pthread_create(&t, NULL, keep_changing, k.f), 0);
+	for (i = 0; i < CHANGES_SEEN_NR; i++) {
+		set = scan(getpid());
+		ck_assert_uint_le(set.nr, 1);
+		if (set.nr)
+			ck_assert_uint_eq(set.items[0]->workers_nr, good_file.workers_nr);
+		attach_set_close(&set);
+	}
+	atomic_store(&is_enough, true);
+	pthread_join(t, NULL);
+	set = scan(getpid());
+	ck_assert_uint_eq(set.nr, 1);
+	attach_set_close(&set);
+	fake_end(&k);
+}
+END_TEST
+
+START_TEST(who_it_is_stays_what_it_was_when_it_was_opened)
+{
+	struct fake k = fake_runtime(1);
+	uint64_t ticks = k.g->start_ticks;
+	struct attach_set set = scan(getpid());
+	int pid = (int)getpid(), i;
+
+	ck_assert_uint_eq(set.nr, 1);
+	for (i = 2; i < 10; i++) {
+		k.g->created_ns = (uint64_t)i;
+		k.g->start_ticks = 0;
+		k.g->pid = (uint32_t)i;
+		ck_assert_int_eq(attach_read(set.items[0]), 0);
+		ck_assert_uint_eq(set.items[0]->global.created_ns, 1);
+		ck_assert_uint_eq(set.items[0]->global.start_ticks, ticks);
+		ck_assert_uint_eq(set.items[0]->global.pid, (unsigned)pid);
+		k.g->pid = (uint32_t)pid;
+		k.g->start_ticks = ticks;
+		ck_assert_int_eq(attach_scan(&set, &pid, 1), 0);
+		ck_assert_uint_eq(set.nr, 1); /* not once more under each name */
+	}
+	attach_set_close(&set);
+	fake_end(&k);
+}
+END_TEST
+
+START_TEST(a_process_cannot_fill_us_with_runtimes)
+{
+	struct fake fakes[FAKES_NR];
+	struct attach_set set;
+	char buf[256];
+	unsigned i;
+
+	for (i = 0; i < FAKES_NR; i++)
+		fakes[i] = fake_runtime(i + 1);
+	set = scan(getpid());
+	ck_assert_uint_eq(set.nr, FAKES_NR - 1);
+	ck_assert_ptr_nonnull(strstr(attach_why_not(&set, (int)getpid(), buf, sizeof(buf)), "more than 64 runtimes"));
+	attach_set_close(&set);
+	for (i = 0; i < FAKES_NR; i++)
+		fake_end(&fakes[i]);
+}
+END_TEST
+
+/* In a mount namespace of its own anything may have the name of a memfd. */
+static void hold_fifo(int ready)
+{
+	char dir[] = "/tmp/mrt-fifo-XXXXXX";
+	bool made;
+
+	alarm(ITEST_LIMIT_S);
+	if (unshare(CLONE_NEWNS) || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) || !mkdtemp(dir))
+		_exit(77);
+	made = mount("none", dir, "tmpfs", 0, NULL) == 0 && chdir(dir) == 0 && syscall(SYS_pivot_root, ".", ".") == 0;
+	if (made && (umount2(".", MNT_DETACH) || chdir("/") || chmod("/", 0755) || mkfifo("/memfd:mrt_workers", 0444) ||
+		     open("/memfd:mrt_workers", O_RDONLY | O_NONBLOCK) < 0))
+		_exit(1);
+	if (made)
+		subject_become_nobody(0);
+	(void)!write(ready, made ? "y" : "n", 1); /* else the other end sees the end */
+	pause();
+	_exit(0);
+}
+
+static int view_fifo(void *ctx)
+{
+	int pid = *(int *)ctx;
+	struct attach_set set = { 0 };
+	char buf[256];
+
+	subject_become_nobody(0);
+	alarm(10); /* opened the wrong way it waits for a writer */
+	CHECK(attach_scan(&set, &pid, 1) == 0);
+	CHECK(set.nr == 0);
+	CHECK(strstr(attach_why_not(&set, pid, buf, sizeof(buf)), "not the statistics of a runtime"));
+	return 0;
+}
+
+START_TEST(a_fifo_of_that_name_is_not_waited_for)
+{
+	int ready[2], pid;
+	char made = 0;
+
+	if (geteuid() != 0) {
+		printf("skipped: this process cannot mount\n");
+		return;
+	}
+	ck_assert_int_eq(pipe2(ready, O_CLOEXEC), 0);
+	pid = (int)fork();
+	ck_assert_int_ge(pid, 0);
+	if (pid == 0)
+		hold_fifo(ready[1]);
+	close(ready[1]);
+	if (read(ready[0], &made, 1) == 1 && made == 'y')
+		itest_child_ok(view_fifo, &pid);
+	else
+		printf("skipped: no mount namespace with a root of its own\n");
+	close(ready[0]);
+	kill(pid, SIGKILL);
+	waitpid(pid, NULL, 0);
+}
+END_TEST
+
+START_TEST(no_descriptors_left_is_an_error_and_not_an_empty_machine)
+{
+	struct fake k = fake_runtime(1);
+	struct attach_set set = { 0 };
+	struct rlimit was, tight;
+	int pid = (int)getpid();
+
+	ck_assert_int_eq(getrlimit(RLIMIT_NOFILE, &was), 0);
+	tight = was;
+	for (tight.rlim_cur = 0; tight.rlim_cur < 3; tight.rlim_cur++) {
+		ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &tight), 0);
+		ck_assert_int_eq(attach_scan(&set, &pid, 1), -EMFILE);
+		ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &was), 0);
+		ck_assert_uint_eq(set.nr, 0);
+	}
+	attach_set_close(&set);
+	fake_end(&k);
 }
 END_TEST
 
@@ -618,6 +824,11 @@ int main(void)
 	tcase_add_test(tc, a_number_that_was_used_again_is_refused);
 	tcase_add_loop_test(tc, a_child_that_inherited_the_descriptors_has_no_runtime, 0, 2);
 	tcase_add_test(tc, a_memfd_is_looked_at_before_it_is_believed);
+	tcase_add_test(tc, a_header_that_changes_while_it_is_read_is_read_once);
+	tcase_add_test(tc, who_it_is_stays_what_it_was_when_it_was_opened);
+	tcase_add_test(tc, a_process_cannot_fill_us_with_runtimes);
+	tcase_add_test(tc, a_fifo_of_that_name_is_not_waited_for);
+	tcase_add_test(tc, no_descriptors_left_is_an_error_and_not_an_empty_machine);
 	tcase_add_test(tc, a_map_of_another_size_is_refused);
 	suite_add_tcase(suite, tc);
 	return itest_main(suite);
