@@ -42,11 +42,8 @@ const char *dump_fn(struct dump *d, uint64_t addr)
 {
 	static char bufs[NAMES_NR][SYMBOLS_NAME_MAX];
 	static unsigned next;
-	char *buf = bufs[next++ % NAMES_NR];
 
-	symbols_name(d->symbols, addr, buf, SYMBOLS_NAME_MAX);
-	proc_printable(buf);
-	return buf;
+	return symbols_name(d->symbols, addr, bufs[next++ % NAMES_NR], SYMBOLS_NAME_MAX);
 }
 
 const char *dump_fd(const struct dump *d, int fd, char *buf, size_t buf_bytes)

@@ -22,9 +22,11 @@
 #endif
 
 #include "clock.h"
+#include "proc.h"
 
 #define MAPPINGS_MAX 65536u     /* vm.max_map_count is 65,530 unless raised */
 #define FUNCTIONS_MAX (4u << 20)
+#define SECTION_MAX (256u << 20)        /* bytes: more is not read; a hostile file may say anything, and be sparse */
 #define REREAD_NS 100000000u    /* the mappings are read again at most so often */
 
 struct function {
@@ -151,6 +153,14 @@ static Elf_Scn *find_section(Elf *elf, uint32_t type)
 	return NULL;
 }
 
+/* The library reads a section into memory whole. @return NULL: it cannot be read, or has no size that a file of code has */
+static Elf_Data *read_section(Elf_Scn *scn)
+{
+	GElf_Shdr sh;
+
+	return scn && gelf_getshdr(scn, &sh) && sh.sh_size <= SECTION_MAX ? elf_getdata(scn, NULL) : NULL;
+}
+
 /* Names that a reader knows before those that a linker made. */
 static uint8_t rank_of(const GElf_Sym *sym)
 {
@@ -173,16 +183,18 @@ static uint64_t reach_of(Elf *elf, const GElf_Sym *sym)
 static void load_table(struct module *mod, Elf *elf, uint32_t type)
 {
 	Elf_Scn *scn = find_section(elf, type);
-	Elf_Data *data = scn ? elf_getdata(scn, NULL) : NULL;
+	Elf_Data *data = read_section(scn);
 	struct function *more;
 	GElf_Shdr sh;
 	size_t nr;
 
-	if (!data || !gelf_getshdr(scn, &sh) || sh.sh_entsize == 0)
+	if (!data || !gelf_getshdr(scn, &sh) || sh.sh_entsize == 0 || !read_section(elf_getscn(elf, sh.sh_link)))
 		return;
 	nr = data->d_size / sh.sh_entsize;
 	if (nr > FUNCTIONS_MAX - mod->functions_nr)
 		nr = FUNCTIONS_MAX - mod->functions_nr;
+	if (nr == 0)
+		return;
 	more = realloc(mod->functions, (mod->functions_nr + nr) * sizeof(*more));
 	if (!more)
 		return;
@@ -237,7 +249,7 @@ static int open_debug(const struct symbols *s, Elf *elf)
 	size_t at, name, desc;
 
 	while ((scn = elf_nextscn(elf, scn)) != NULL) {
-		if (!gelf_getshdr(scn, &sh) || sh.sh_type != SHT_NOTE || !(data = elf_getdata(scn, NULL)))
+		if (!gelf_getshdr(scn, &sh) || sh.sh_type != SHT_NOTE || !(data = read_section(scn)))
 			continue;
 		for (at = 0; (at = gelf_getnote(data, at, &note, &name, &desc)) > 0;) {
 			const unsigned char *id = (const unsigned char *)data->d_buf + desc;
@@ -257,9 +269,25 @@ static int open_debug(const struct symbols *s, Elf *elf)
 	return -1;
 }
 
+/* The library makes room for all sections that a header tells of: only where they are few, by the number in 16 bits. */
+static bool has_few_sections(int fd)
+{
+	union {
+		unsigned char ident[EI_NIDENT];
+		Elf32_Ehdr h32;
+		Elf64_Ehdr h64;
+	} h = { 0 };
+
+	if (pread(fd, &h, sizeof(h), 0) < (ssize_t)sizeof(h.h32))
+		return false;
+	if (h.ident[EI_CLASS] == ELFCLASS32)
+		return h.h32.e_shnum || !h.h32.e_shoff;
+	return h.h64.e_shnum || !h.h64.e_shoff;
+}
+
 static Elf *begin_elf(struct module *mod, unsigned i, int fd)
 {
-	Elf *elf = fd < 0 ? NULL : elf_begin(fd, ELF_C_READ, NULL);
+	Elf *elf = fd >= 0 && has_few_sections(fd) ? elf_begin(fd, ELF_C_READ, NULL) : NULL;
 
 	mod->fds[i] = fd;
 	mod->elfs[i] = elf;
@@ -530,5 +558,6 @@ const char *symbols_name(struct symbols *s, uint64_t addr, char *buf, size_t buf
 		snprintf(buf, buf_bytes, "%s+0x%" PRIx64, sym.module, sym.module_addr);
 	else
 		snprintf(buf, buf_bytes, "0x%" PRIx64, addr);
+	proc_printable(buf); /* whatever its file calls it, or is called */
 	return buf;
 }

@@ -46,7 +46,7 @@ void symbols_close(struct symbols *s);
  */
 bool symbols_find(struct symbols *s, uint64_t addr, struct symbol *ret_symbol);
 
-/* In words; an offset of 0 is not shown. @return buf */
+/* In words, printable; an offset of 0 is not shown. @return buf */
 const char *symbols_name(struct symbols *s, uint64_t addr, char *buf, size_t buf_bytes);
 
 /* Was it built with libelf? Without, functions have no names. */

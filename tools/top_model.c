@@ -164,7 +164,6 @@ static void set_poll(struct top_runtime *r, struct top_worker *t, struct top_sam
 		(void)symbols_name(r->symbols, now->poll_fn, t->fn, sizeof(t->fn));
 	else
 		(void)snprintf(t->fn, sizeof(t->fn), "%#" PRIx64, now->poll_fn); /* fits */
-	proc_printable(t->fn); /* whatever its file calls it */
 }
 
 #define ADD(field) sum->field += t->field

@@ -5,14 +5,19 @@
  * The process itself says where its functions are. What has no name is shown as file and address, which addr2line must resolve.
  */
 #include <check.h>
+#include <elf.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -23,6 +28,7 @@
 #define BUILT MRT_TEST_BUILD_DIR "/tests/symbols"
 #define TIME_LIMIT_S 30
 #define ADDRESSES_MAX 8
+#define SPARSE_BYTES (UINT64_C(1) << 30) /* a file that takes no room */
 
 static char dir[FIXTURE_PATH]; /* copies, so that they can be stripped and deleted */
 
@@ -287,6 +293,127 @@ START_TEST(garbage_instead_of_tables_gives_no_name_and_no_crash)
 }
 END_TEST
 
+/* Change the headers of the copy before it runs: `change` gets the file and its section headers. */
+static void change_headers(void (*change)(Elf64_Ehdr *eh, Elf64_Shdr *sh, unsigned nr), off_t bytes)
+{
+	char path[FIXTURE_PATH + 16], *mem;
+	struct stat st;
+	Elf64_Ehdr *eh;
+	int fd;
+
+	copy("symbols_pie");
+	snprintf(path, sizeof(path), "%s/program", dir);
+	fd = open(path, O_RDWR | O_CLOEXEC);
+	ck_assert(fd >= 0 && fstat(fd, &st) == 0);
+	mem = mmap(NULL, (size_t)st.st_size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	ck_assert(mem != MAP_FAILED);
+	eh = (void *)mem;
+	change(eh, (void *)(mem + eh->e_shoff), eh->e_shnum);
+	munmap(mem, (size_t)st.st_size);
+	ck_assert(bytes <= st.st_size || ftruncate(fd, bytes) == 0);
+	close(fd);
+}
+
+static void set_all(Elf64_Shdr *sh, unsigned nr, uint64_t size, uint64_t entry)
+{
+	for (unsigned i = 0; i < nr; i++) {
+		if (sh[i].sh_type != SHT_SYMTAB && sh[i].sh_type != SHT_DYNSYM)
+			continue;
+		sh[i].sh_size = size ? size : sh[i].sh_size;
+		sh[i].sh_entsize = entry ? entry : sh[i].sh_entsize;
+	}
+}
+
+static void huge_entries(Elf64_Ehdr *eh, Elf64_Shdr *sh, unsigned nr)
+{
+	(void)eh;
+	set_all(sh, nr, 0, UINT64_C(1) << 40); /* tables with room for no entry */
+}
+
+static void huge_tables(Elf64_Ehdr *eh, Elf64_Shdr *sh, unsigned nr)
+{
+	(void)eh;
+	set_all(sh, nr, SPARSE_BYTES / 2 / sizeof(Elf64_Sym) * sizeof(Elf64_Sym), 0);
+}
+
+static void huge_strings(Elf64_Ehdr *eh, Elf64_Shdr *sh, unsigned nr)
+{
+	(void)eh;
+	for (unsigned i = 0; i < nr; i++)
+		sh[i].sh_size = sh[i].sh_type == SHT_STRTAB ? SPARSE_BYTES / 2 : sh[i].sh_size;
+}
+
+static void huge_notes(Elf64_Ehdr *eh, Elf64_Shdr *sh, unsigned nr)
+{
+	(void)eh;
+	for (unsigned i = 0; i < nr; i++) {
+		if (sh[i].sh_type == SHT_NOTE)
+			sh[i].sh_size = SPARSE_BYTES / 2;
+		else if (sh[i].sh_type == SHT_SYMTAB)
+			sh[i].sh_type = SHT_PROGBITS; /* so that a debug file is looked for */
+	}
+}
+
+static void very_many_sections(Elf64_Ehdr *eh, Elf64_Shdr *sh, unsigned nr)
+{
+	(void)nr;
+	eh->e_shnum = 0;
+	sh[0].sh_size = (SPARSE_BYTES / 4 * 3 - eh->e_shoff) / sizeof(*sh);
+}
+
+static uint64_t max_rss(void)
+{
+	struct rusage ru;
+
+	ck_assert_int_eq(getrusage(RUSAGE_SELF, &ru), 0);
+	return (uint64_t)ru.ru_maxrss * 1024;
+}
+
+START_TEST(headers_that_lie_cost_neither_memory_nor_a_crash)
+{
+	static void (*const changes[])(Elf64_Ehdr *eh, Elf64_Shdr *sh, unsigned nr) = { huge_entries, huge_tables, huge_strings,
+		huge_notes, very_many_sections };
+	char buf[SYMBOLS_NAME_MAX];
+	uint64_t before, after;
+	struct symbols *s;
+	struct target t;
+
+	change_headers(changes[_i], _i ? (off_t)SPARSE_BYTES : 0);
+	start_copy(&t);
+	ck_assert_int_eq(symbols_open(t.pid, &s), 0);
+	before = max_rss();
+	for (uint64_t i = 0; i < 64; i++)
+		ck_assert_uint_gt(strlen(symbols_name(s, target_at(&t, "static_in_program") + i, buf, sizeof(buf))), 0);
+	after = max_rss();
+	ck_assert_msg(after - before < SPARSE_BYTES / 8, "%" PRIu64 " bytes", after - before);
+	symbols_close(s);
+	target_end(&t);
+}
+END_TEST
+
+START_TEST(names_cannot_write_to_the_terminal)
+{
+	char buf[SYMBOLS_NAME_MAX], path[FIXTURE_PATH + 16];
+	struct symbols *s;
+	struct target t;
+
+	copy("symbols_pie");
+	sh("cd '%s' && objcopy --redefine-sym static_in_program=\"$(printf 'a\\033]0;b\\007c')\" program && rm -f red* && "
+	   "cp program \"$(printf 'red\\033[31m')\" && objcopy --strip-all red*", dir);
+	start_copy(&t);
+	ck_assert_int_eq(symbols_open(t.pid, &s), 0);
+	ck_assert_str_eq(symbols_name(s, target_at(&t, "static_in_program"), buf, sizeof(buf)), "a?]0;b?c");
+	symbols_close(s);
+	target_end(&t);
+	snprintf(path, sizeof(path), "%s/red\033[31m", dir);
+	target_start(&t, path);
+	ck_assert_int_eq(symbols_open(t.pid, &s), 0);
+	ck_assert_int_eq(strncmp(symbols_name(s, target_at(&t, "static_in_program"), buf, sizeof(buf)), "red?[31m+0x", 11), 0);
+	symbols_close(s);
+	target_end(&t);
+}
+END_TEST
+
 START_TEST(no_process_is_an_error)
 {
 	struct symbols *s;
@@ -322,6 +449,8 @@ int main(void)
 	tcase_add_loop_test(tc, stripped_files_are_shown_as_file_and_address, 0, 2);
 	tcase_add_test(tc, debug_files_are_found_by_build_id);
 	tcase_add_test(tc, garbage_instead_of_tables_gives_no_name_and_no_crash);
+	tcase_add_loop_test(tc, headers_that_lie_cost_neither_memory_nor_a_crash, 0, 5);
+	tcase_add_test(tc, names_cannot_write_to_the_terminal);
 	tcase_add_test(tc, no_process_is_an_error);
 	suite_add_tcase(suite, tc);
 	return suite_main(suite);
