@@ -771,7 +771,8 @@ static inline __attribute__((always_inline)) bool stage_simple(struct mrt__worke
 		op->rflags = MRT__OPR_HELD;
 	w->credits -= credit;
 	w->inflight++;
-	if (mrt__unlikely(mrt__meter_op_start(&w->meter, opcode)))
+	/* by the name that its completion and the probes have, whichever form the kernel gets */
+	if (mrt__unlikely(mrt__meter_op_start(&w->meter, op->io.opcode)))
 		stamp(op);
 	if (mrt__unlikely(staged_nr >= MRT__FLUSH_STAGED))
 		(void)mrt__ring_flush(w->ring); /* as said */

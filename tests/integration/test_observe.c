@@ -485,6 +485,45 @@ START_TEST(ops_are_counted_by_opcode_and_timed_by_sample)
 }
 END_TEST
 
+#define FIXED_READS 100
+
+/* On a block of the arena: the kernel gets another opcode. */
+ITEST_CHILD(fixed_reader, { struct mrt_op op; void *buf; int fd; unsigned i; })
+{
+	MRT_BEGIN(self);
+	for (f->i = 0; f->i < FIXED_READS; f->i++) {
+		MRT_AWAIT(self, mrt_read(&f->op, f->fd, f->buf, 4096, 0));
+		if (f->op.res != 4096)
+			MRT_RETURN(self, -1);
+	}
+	MRT_RETURN(self, 0);
+}
+
+START_TEST(an_op_on_the_arena_is_counted_and_timed_under_one_opcode)
+{
+	struct mrt_runtime *rt = itest_runtime(ITEST_CURRENT);
+	struct fixed_reader r = { 0 };
+	struct mrt_worker_hists h;
+	struct observe o;
+
+	ck_assert_int_eq(observe_open(getpid(), &o), 0);
+	o.ctl->op_timing = MRT_TIMING_FULL; /* before the first drive looks */
+	r.fd = open("/proc/self/exe", O_RDONLY | O_CLOEXEC);
+	ck_assert_int_ge(r.fd, 0);
+	ck_assert_int_eq(mrt_alloc(rt, 4096, 4096, &r.buf), 0);
+	ck_assert_int_eq(itest_run(rt, fixed_reader_poll, &r, sizeof(r)), 0);
+	ck_assert_int_eq(mrt_stats_hists_get(rt, 0, &h), 0);
+	for (unsigned i = 0; i < MRT_OPCODES_NR; i++)
+		ck_assert_msg(h.op_nr[i] == h.op_timed[i], "opcode %u: %llu staged, %llu timed", i,
+			      (unsigned long long)h.op_nr[i], (unsigned long long)h.op_timed[i]);
+	ck_assert_uint_ge(h.op_nr[OPCODE_READ], FIXED_READS);
+	mrt_free(rt, r.buf);
+	observe_close(&o);
+	mrt_runtime_destroy(rt);
+	close(r.fd);
+}
+END_TEST
+
 static uint32_t sum_gauge(const struct observe *o, size_t offset)
 {
 	uint32_t sum = 0;
@@ -818,6 +857,7 @@ static Suite *observe_suite(void)
 	tcase_add_loop_test(tc, poll_timing_is_switched_from_outside, 0, 4);
 	tcase_add_test(tc, a_busy_worker_notices_within_eight_ring_turns);
 	tcase_add_test(tc, ops_are_counted_by_opcode_and_timed_by_sample);
+	tcase_add_test(tc, an_op_on_the_arena_is_counted_and_timed_under_one_opcode);
 	tcase_add_test(tc, an_op_that_waits_for_a_peer_is_told_apart_and_integrated);
 	tcase_add_test(tc, the_integral_gives_the_mean_length_of_the_queue);
 	tcase_add_test(tc, the_whole_runtime_is_in_mrt_global);
