@@ -117,7 +117,8 @@ MRT_API int mrt_runtime_create(const struct mrt_runtime_opts *opts, struct mrt_r
  * Run a task and wait for its result.
  *
  * Multi-thread: the task runs on a worker, this thread sleeps. Current-thread: this thread drives the runtime, and
- * other tasks, until the task has ended. Afterwards the frame holds what the task left in it.
+ * other tasks, until the task has ended. Afterwards the frame holds what the task left in it. Ops that other tasks have
+ * started are with the kernel then; they go on, and are delivered by the next call.
  *
  * @thread  any but a worker; current-thread: always the same one
  * @owner   frame is copied in and back out

@@ -751,6 +751,7 @@ static bool drive(struct mrt_runtime *rt, const struct mrt_task *root, uint64_t 
 	}
 	if (slack > 0)
 		(void)prctl(PR_SET_TIMERSLACK, (unsigned long)slack); /* the caller's thread, as it was */
+	mrt__worker_flush(w); /* what other tasks have started: until the next drive nobody would */
 	mrt__worker_self = NULL;
 	return done || (root && mrt_task_is_finished(root));
 }

@@ -5,6 +5,7 @@
  * Broken contracts end the process, so they are tried in a child whose last words are read.
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -1003,6 +1004,56 @@ END_TEST
 
 /* ---- */
 
+/* ---- between two drives of a current-thread runtime ---- */
+
+ITEST_CHILD(late_writer, { struct mrt_op op; struct mrt_notify *begun; int fd; })
+{
+	MRT_BEGIN(self);
+	(void)mrt_write(&f->op, f->fd, "x", 1, MRT_OFF_CURRENT);
+	mrt_notify_one(f->begun); /* the other one is next, without a ring turn between */
+	MRT_AWAIT(self, &f->op);
+	MRT_RETURN(self, f->op.res);
+}
+
+ITEST_CHILD(hasty, { struct mrt_op op; struct mrt_notify *begun; })
+{
+	MRT_BEGIN(self);
+	MRT_AWAIT(self, mrt_notify_wait(&f->op, f->begun));
+	MRT_RETURN(self, 0);
+}
+
+static void write_and_leave(struct mrt_runtime *rt, int fd)
+{
+	struct mrt_notify begun;
+	struct late_writer lw = { .begun = &begun, .fd = fd };
+	struct hasty h = { .begun = &begun };
+
+	mrt_notify_init(&begun);
+	mrt_detach(itest_spawn(rt, late_writer_poll, &lw, sizeof(lw)));
+	ck_assert_int_eq(itest_run(rt, hasty_poll, &h, sizeof(h)), 0);
+}
+
+START_TEST(what_was_started_is_submitted_when_block_on_returns)
+{
+	struct mrt_runtime_opts opts = itest_opts(ITEST_CURRENT);
+	struct mrt_runtime *rt;
+	char byte = 0;
+	int fds[2];
+
+	opts.flags |= _i ? MRT_RUNTIME_SQPOLL : 0;
+	rt = itest_create(&opts);
+	ck_assert_int_eq(pipe2(fds, O_CLOEXEC | O_NONBLOCK), 0);
+	for (unsigned i = 0; i < 10; i++) {
+		write_and_leave(rt, fds[1]);
+		/* SQPOLL's thread takes its time; without it the enter has written */
+		ITEST_WAIT(read(fds[0], &byte, 1) == 1, 5000);
+	}
+	mrt_runtime_destroy(rt);
+	close(fds[0]);
+	close(fds[1]);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("task");
@@ -1034,6 +1085,7 @@ int main(void)
 	tcase_add_test(tc, two_wakes_of_an_idle_task_are_one_poll);
 	tcase_add_test(tc, writes_before_a_second_wake_are_seen);
 	tcase_add_loop_test(tc, returning_with_ops_in_flight_cancels_and_collects_them, 0, ITEST_KINDS_NR);
+	tcase_add_loop_test(tc, what_was_started_is_submitted_when_block_on_returns, 0, 2);
 	tcase_add_loop_test(tc, an_op_outside_a_task_is_refused, 0, ITEST_FLAVOURS_NR);
 	tcase_add_loop_test(tc, an_op_outside_a_task_is_told_to_the_log, 0, ITEST_FLAVOURS_NR);
 	suite_add_tcase(suite, tc);
