@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Notes of probes in files that are not what they should be: this program's own file, cut at many lengths and with bytes
- * spoiled in its headers and notes, is read without harm, and never gives more than there is room for. (That the notes of a
+ * spoiled in its headers and notes, or cut while it is read, is read without harm, and never gives more than there is room for. (That the notes of a
  * good file are right, test_probes shows.)
  */
 #include <check.h>
 #include <elf.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -115,6 +117,35 @@ START_TEST(spoilt_bytes_do_no_harm)
 }
 END_TEST
 
+static atomic_bool is_enough;
+
+static void *keep_cutting(void *arg)
+{
+	(void)arg;
+	while (!atomic_load(&is_enough)) {
+		(void)!ftruncate(file, 0);
+		(void)!pwrite(file, own, own_bytes, 0);
+	}
+	return NULL;
+}
+
+START_TEST(a_file_that_is_cut_while_it_is_read_does_no_harm)
+{
+	pthread_t t;
+
+	ck_assert_int_eq(read_copy(own_bytes), PROBES_NR);
+	ck_assert_int_eq(pthread_create(&t, NULL, keep_cutting, NULL), 0);
+	for (unsigned i = 0; i < SPOILT_NR; i++) {
+		int nr = notes_read(path, notes);
+
+		ck_assert_msg(nr <= NOTES_MAX && (nr >= 0 || nr == -ENOEXEC), "%d", nr);
+	}
+	atomic_store(&is_enough, true);
+	pthread_join(t, NULL);
+	ck_assert_int_eq(read_copy(own_bytes), PROBES_NR);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("notes");
@@ -129,6 +160,7 @@ int main(void)
 	tcase_add_test(tc, the_own_file_has_them_all);
 	tcase_add_test(tc, a_file_that_is_cut_is_refused);
 	tcase_add_loop_test(tc, spoilt_bytes_do_no_harm, 0, 3);
+	tcase_add_test(tc, a_file_that_is_cut_while_it_is_read_does_no_harm);
 	suite_add_tcase(suite, tc);
 	return suite_main(suite);
 }
