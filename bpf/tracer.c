@@ -13,6 +13,7 @@
 #include <bpf/bpf.h>
 #include <bpf/btf.h>
 #include <bpf/libbpf.h>
+#include <ctype.h>
 #include <errno.h>
 #include <linux/bpf.h>
 #include <linux/perf_event.h>
@@ -380,6 +381,8 @@ static int attach_files(struct tracer *t, const struct tracer_opts *opts, char w
 		attached += !err;
 		if (!err)
 			continue;
+		for (char *c = sentence; *c; c++)
+			*c = isprint((unsigned char)*c) ? *c : '?'; /* whoever runs the file has named it */
 		if (!first)
 			memcpy(why, sentence, sizeof(sentence));
 		first = first ? first : err;

@@ -1046,13 +1046,13 @@ START_TEST(other_versions_are_left_out_of_all)
 	struct tracer_run t;
 	pid_t child;
 
-	snprintf(other, sizeof(other), "%.230s/other", folder);
+	snprintf(other, sizeof(other), "%.230s/o\033[31mther", folder); /* a name that would colour what follows */
 	snprintf(fifo, sizeof(fifo), "%.230s/fifo", folder);
 	make_other_version(other);
 	ck_assert_int_eq(mkfifo(fifo, 0600), 0);
 	t = start_trace(SUBJECT_CAPS_ALL, alone);
 	ck_assert_int_eq(wait_trace(&t), 1);
-	ck_assert_msg(has(t.err, "has no probe martlet:unpark: it is another version"), "%s", slurp(t.err));
+	ck_assert_msg(has(t.err, "/o?[31mther has no probe martlet:unpark: it is another version"), "%s", slurp(t.err));
 	child = fork();
 	ck_assert_int_ge(child, 0);
 	if (child == 0) {
@@ -1067,7 +1067,7 @@ START_TEST(other_versions_are_left_out_of_all)
 		doc = document(t.out);
 		for (size_t i = 0; i < json_object_array_length(get(doc, "left_out")); i++)
 			seen |= strstr(json_object_get_string(json_object_array_get_idx(get(doc, "left_out"), i)),
-				       "/other has no probe martlet:unpark") != NULL;
+				       "/o?[31mther has no probe martlet:unpark") != NULL;
 	}
 	json_object_put(doc);
 	kill(child, SIGKILL);
