@@ -1,21 +1,77 @@
 /* SPDX-License-Identifier: MIT */
-/* See http.h. One thread of the library's serves all connections, so a page is never made twice at a time. */
+/*
+ * See http.h. One thread of the library's serves all connections, so a page is never made twice at a time, and what is here
+ * needs no lock.
+ *
+ * Whoever holds connections open, silent or with a byte now and then, must not keep others out: beyond CONNECTIONS_MAX the one that
+ * is open for longest is shut down. A server that scrapes is done with its own in a moment.
+ */
 #ifdef TOOLS_MICROHTTPD
 #include "http.h"
 
 #include <errno.h>
 #include <microhttpd.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 
 #define CONNECTIONS_MAX 32u
 #define TIMEOUT_S 15u
+
+#define CONNECTIONS_LIMIT (2 * CONNECTIONS_MAX) /* the library's: with those that are shut down and not yet gone */
+
+struct connection {
+	struct connection *next;
+	int fd;
+	bool shut;
+};
 
 struct http {
 	struct MHD_Daemon *daemon;
 	http_page_fn page;
 	void *ctx;
+	struct connection *oldest;
+	unsigned open_nr;       /* that are not shut */
 };
+
+static void shut_oldest(struct http *h)
+{
+	struct connection *c = h->oldest;
+
+	while (c && c->shut)
+		c = c->next;
+	if (!c)
+		return;
+	(void)shutdown(c->fd, SHUT_RDWR); /* if it has gone already, the better */
+	c->shut = true;
+	h->open_nr--;
+}
+
+static void on_connection(void *cls, struct MHD_Connection *conn, void **ctx, enum MHD_ConnectionNotificationCode what)
+{
+	const union MHD_ConnectionInfo *info = MHD_get_connection_info(conn, MHD_CONNECTION_INFO_CONNECTION_FD);
+	struct connection *c = *ctx, **link;
+	struct http *h = cls;
+
+	for (link = &h->oldest; *link && *link != c; link = &(*link)->next)
+		;
+	if (what == MHD_CONNECTION_NOTIFY_CLOSED) {
+		if (!c)
+			return;
+		*link = c->next;
+		h->open_nr -= !c->shut;
+		free(c);
+		return;
+	}
+	c = info ? calloc(1, sizeof(*c)) : NULL; /* without memory it goes by the time-out alone */
+	if (!c)
+		return;
+	c->fd = info->connect_fd;
+	*link = *ctx = c; /* it had none: the end of the list */
+	if (++h->open_nr > CONNECTIONS_MAX)
+		shut_oldest(h);
+}
 
 static enum MHD_Result answer(struct MHD_Connection *c, unsigned status, char *text, size_t bytes,
 			      enum MHD_ResponseMemoryMode mode, const char *type)
@@ -100,7 +156,8 @@ int http_start(const struct sockaddr *addr, http_page_fn page, void *ctx, struct
 	h->ctx = ctx;
 	errno = 0;
 	h->daemon = MHD_start_daemon(flags, 0, NULL, NULL, on_request, h, MHD_OPTION_SOCK_ADDR, addr, MHD_OPTION_CONNECTION_LIMIT,
-				     CONNECTIONS_MAX, MHD_OPTION_CONNECTION_TIMEOUT, TIMEOUT_S, MHD_OPTION_LISTENING_ADDRESS_REUSE,
+				     CONNECTIONS_LIMIT, MHD_OPTION_NOTIFY_CONNECTION, on_connection, h,
+				     MHD_OPTION_CONNECTION_TIMEOUT, TIMEOUT_S, MHD_OPTION_LISTENING_ADDRESS_REUSE,
 				     0u, MHD_OPTION_END);
 	if (!h->daemon) {
 		free(h);
