@@ -35,6 +35,7 @@
 #define WORKERS_MAX 1024u       /* more is not a runtime */
 #define RUNTIMES_MAX 64u        /* of one process: each costs us memory, and its owner a memfd that may be empty */
 #define PAGE_BYTES 4096u
+#define LOOK_FDS_NR 6u          /* open at a time: /proc, a folder in it, what is there, and what that is compared with */
 
 static const struct {
 	const char *name;
@@ -394,8 +395,12 @@ static void map_block(struct attach *a, enum attach_block b, bool writable)
 	a->map_bytes[b] = (bytes + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES;
 	mem = mmap(NULL, a->map_bytes[b], prot, MAP_SHARED, a->fds[b], 0);
 	a->maps[b] = a->mem[b] = mem == MAP_FAILED ? NULL : mem; /* else by lookups */
-	if (!a->mem[b])
+	if (!a->mem[b]) {
 		a->is_mapped = false;
+	} else if (b != ATTACH_WORKERS) { /* that one has uses: on a machine with many runtimes descriptors are few */
+		(void)close(a->fds[b]); /* the mapping stays */
+		a->fds[b] = -1;
+	}
 }
 
 static int open_maps(struct scan *s, struct attach *a, const struct source *src, const struct mrt_global_stats *g)
@@ -669,8 +674,6 @@ static bool scan_process(int pid, void *ctx)
 		return true;
 	(void)snprintf(path, sizeof(path), "/proc/%d/fd", pid); /* fits */
 	dir = opendir(path);
-	if (!dir && (errno == EMFILE || errno == ENFILE))
-		s->err = -errno;
 	while (dir && (e = readdir(dir)) != NULL) {
 		ssize_t n = readlinkat(dirfd(dir), e->d_name, link, sizeof(link) - 1);
 
@@ -684,22 +687,35 @@ static bool scan_process(int pid, void *ctx)
 	}
 	if (dir)
 		(void)closedir(dir);
-	return !s->err;
+	return true;
+}
+
+/* What was found is kept, so if there are descriptors to look at one process now, there were all the time. */
+static int check_descriptors(void)
+{
+	int fds[LOOK_FDS_NR], err = 0;
+	unsigned nr = 0;
+
+	while (nr < LOOK_FDS_NR && !err) {
+		fds[nr] = open("/", O_PATH | O_CLOEXEC);
+		err = fds[nr] < 0 ? -errno : 0;
+		nr += !err;
+	}
+	while (nr > 0)
+		(void)close(fds[--nr]); /* nothing was done with it */
+	return err == -EMFILE || err == -ENFILE ? err : 0;
 }
 
 int attach_scan(struct attach_set *set, const int *pids, unsigned pids_nr)
 {
 	struct scan s = { .set = set, .pids = pids, .pids_nr = pids_nr };
-	int err;
 
 	set->refusals_nr = 0;
 	scan_ids(&s);
-	err = proc_each(scan_process, &s);
-	if (err == -EMFILE || err == -ENFILE)
-		s.err = err; /* else: without /proc there are pins */
+	(void)proc_each(scan_process, &s); /* without /proc there are pins */
 	scan_pins(&s);
 	label_items(set);
-	return s.err;
+	return s.err ? s.err : check_descriptors();
 }
 
 /* ---- reading ---- */

@@ -44,7 +44,7 @@ struct attach {
 	struct mrt_worker_hists *hists;         /* [workers_nr] */
 
 	/* attach.c's own */
-	int fds[ATTACH_BLOCKS_NR];      /* of maps; -1: none */
+	int fds[ATTACH_BLOCKS_NR];      /* of maps; -1: none, or mapped; mrt_workers' is kept */
 	void *mem[ATTACH_BLOCKS_NR];    /* live blocks; NULL: not mapped */
 	void *maps[ATTACH_BLOCKS_NR];   /* what is to be unmapped */
 	size_t map_bytes[ATTACH_BLOCKS_NR];

@@ -102,8 +102,10 @@ static int fork_command(struct trace_run *r, const sigset_t *mask)
 
 static int find_all(struct trace_run *r)
 {
-	if (attach_scan(&r->set, NULL, 0))
-		return fail("no memory");
+	int scan_err = attach_scan(&r->set, NULL, 0);
+
+	if (scan_err)
+		return fail("%s", strerror(-scan_err));
 	for (unsigned i = 0; i < r->set.nr; i++) {
 		int pid = r->set.items[i]->pid, err = probed_process(&r->probed, pid);
 
@@ -129,9 +131,8 @@ static int find_process(struct trace_run *r)
 		return fail("process %d: %s", (int)r->pid, strerror(-err));
 	if (r->probed.nr == 0)
 		return fail("process %d has no probes of Martlet in its program and libraries", (int)r->pid);
-	if (attach_scan(&r->set, &r->pid, 1))
-		return fail("no memory");
-	return 0;
+	err = attach_scan(&r->set, &r->pid, 1);
+	return err ? fail("%s", strerror(-err)) : 0;
 }
 
 static int find_command_files(struct trace_run *r)
@@ -400,8 +401,9 @@ static int pin(pid_t pid)
 	const struct attach *a;
 	int err;
 
-	if (attach_scan(&r.set, &pid, 1))
-		return fail("no memory");
+	err = attach_scan(&r.set, &pid, 1);
+	if (err)
+		return fail("%s", strerror(-err));
 	a = runtime_of(&r);
 	err = a ? make_place(pid, path) : refuse_maps(&r, "nothing is pinned");
 	if (!err) {
