@@ -605,9 +605,11 @@ START_TEST(time_without_cpu_has_a_reason)
 	doc = document(t.out);
 	f = find(get(doc, "functions"), "function", "blocker_poll");
 	ck_assert_ptr_nonnull(f);
-	ck_assert_uint_eq(u64(f, "blocked"), BLOCKS);
+	/* a page fault or a sanitizer's lock may make any poll wait for a moment, but not for as long as one sleep */
+	ck_assert_uint_ge(u64(f, "blocked"), BLOCKS);
+	ck_assert_uint_le(u64(f, "blocked"), 2 * BLOCKS);
 	ck_assert_uint_ge(u64(f, "blocked_ns"), BLOCKS * BLOCK_NS);
-	ck_assert_uint_eq(u64(find(get(doc, "functions"), "function", "leaf_poll"), "blocked"), 0);
+	ck_assert_uint_lt(u64(find(get(doc, "functions"), "function", "leaf_poll"), "blocked_ns"), BLOCK_NS);
 	workers = get(doc, "workers");
 	ck_assert_uint_eq(json_object_array_length(workers), WORKERS);
 	for (size_t i = 0; i < WORKERS; i++) {
