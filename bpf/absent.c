@@ -93,6 +93,14 @@ bool tracer_next(const struct tracer *t, enum tracer_table table, const void *pr
 	return false;
 }
 
+int tracer_tasks(const struct tracer *t, struct tracer_tasks *ret)
+{
+	(void)t;
+	ret->nr = 0;
+	ret->dropped = 0;
+	return -EOPNOTSUPP;
+}
+
 int tracer_pin_workers(pid_t pid, int workers_fd, unsigned workers_nr, const char *path, char ret_why[TRACER_WHY_BYTES])
 {
 	(void)pid;

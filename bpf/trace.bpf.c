@@ -28,9 +28,12 @@ char LICENSE[] SEC("license") = "Dual MIT/GPL";
 
 const volatile bool with_ops = false;
 const volatile bool with_timeline = false;
+const volatile bool with_tasks = false;
+const volatile __s32 task_id_at = -1;   /* in a task; -1: nobody knows */
 const volatile __u32 workers_nr = 0;    /* of mrt_workers */
 
 volatile bool active;           /* links come and go one by one; what counts is between the last and the first */
+__u64 tasks_made;               /* entries: those that are no more there had to make room */
 
 #define NO_SCHED (~0ULL)
 
@@ -48,6 +51,7 @@ MAP(processes, BPF_MAP_TYPE_HASH, __u32, __u8, 1024);
 MAP(threads, BPF_MAP_TYPE_HASH, __u32, struct trace_thread, 4096);
 MAP(functions, BPF_MAP_TYPE_HASH, struct trace_fn_key, struct trace_fn, 1024);
 MAP(wakes, BPF_MAP_TYPE_HASH, struct trace_task_key, __u64, 65536);
+MAP(tasks, BPF_MAP_TYPE_LRU_HASH, struct trace_task_key, struct trace_task, TRACE_TASKS_MAX);
 MAP(ops, BPF_MAP_TYPE_HASH, struct trace_op_key, struct trace_op, 65536);
 MAP(reaped, BPF_MAP_TYPE_HASH, struct trace_task_key, struct trace_reaped, 16384);
 MAP(stages, BPF_MAP_TYPE_PERCPU_ARRAY, __u32, struct trace_hist, TRACE_OPCODES * TRACE_STAGES_NR);
@@ -190,34 +194,137 @@ static struct trace_fn *function_of(__u32 tgid, __u64 fn)
 	return bpf_map_lookup_elem(&functions, &key);
 }
 
+/* ---- tasks by themselves ---- */
+
+static struct trace_task *task_of(const struct trace_task_key *key, __u64 now)
+{
+	static const struct trace_task zero;
+	struct trace_task *t = bpf_map_lookup_elem(&tasks, key);
+
+	if (t)
+		return t;
+	if (!bpf_map_update_elem(&tasks, key, &zero, BPF_NOEXIST)) {
+		__sync_fetch_and_add(&tasks_made, 1);
+		t = bpf_map_lookup_elem(&tasks, key);
+	}
+	if (t)
+		t->first_ns = t->since_ns = now;
+	else
+		lose(TRACE_LOST_tasks);
+	return t;
+}
+
+static void move_task(struct trace_task *t, enum trace_task_state state, __u64 now)
+{
+	t->state = state;
+	t->since_ns = now;
+}
+
+/* The memory of one that has ended is used again. */
+static void task_spawned(const struct trace_task_key *key, __u64 fn, __u64 now)
+{
+	static const struct trace_task zero;
+	struct trace_task *t = bpf_map_lookup_elem(&tasks, key);
+
+	if (t)
+		bpf_map_update_elem(&tasks, key, &zero, BPF_EXIST);
+	t = task_of(key, now);
+	if (!t)
+		return;
+	t->fn = fn;
+	t->first_ns = now;
+	t->spawned = 1;
+	if (task_id_at >= 0 && bpf_probe_read_user(&t->id, sizeof(t->id), (const void *)(key->task + task_id_at)))
+		t->id = 0;
+	move_task(t, TRACE_TASK_IDLE, now);
+}
+
+static void task_woken(const struct trace_task_key *key, __u64 now)
+{
+	struct trace_task *t = task_of(key, now);
+
+	if (t)
+		move_task(t, TRACE_TASK_SCHED, now);
+}
+
+static void task_poll_begins(const struct trace_task_key *key, __u64 fn, __u64 now)
+{
+	struct trace_task *t = task_of(key, now);
+	__u64 waited;
+
+	if (!t)
+		return;
+	t->fn = fn;
+	waited = now - t->since_ns;
+	if (t->state == TRACE_TASK_IDLE && t->poll.count)
+		t->self_wakes++;
+	if (t->state == TRACE_TASK_SCHED || t->poll.count) {
+		add(&t->sched, waited);
+		if (waited > t->sched_max_ns)
+			t->sched_max_ns = waited;
+	}
+	move_task(t, TRACE_TASK_RUNNING, now);
+}
+
+/* Which may be the first that is seen of it: then it began before. */
+static void task_poll_ends(const struct trace_task_key *key, __u64 fn, __u64 ns, __u64 now)
+{
+	struct trace_task *t = task_of(key, now - ns);
+
+	if (!t)
+		return;
+	t->fn = fn;
+	add(&t->poll, ns);
+	if (ns > t->poll_max_ns)
+		t->poll_max_ns = ns;
+	move_task(t, TRACE_TASK_IDLE, now);
+}
+
+static void task_ended(const struct trace_task_key *key, __u64 fn, __u64 now)
+{
+	struct trace_task *t = task_of(key, now);
+
+	if (!t)
+		return;
+	t->fn = fn;
+	move_task(t, TRACE_TASK_DONE, now);
+}
+
 /* ---- tasks ---- */
 
 static int on_wake(__u32 tgid, __u64 task, __u64 now)
 {
 	struct trace_task_key key = { .task = task, .tgid = tgid };
 
+	if (with_tasks)
+		task_woken(&key, now);
 	if (bpf_map_update_elem(&wakes, &key, &now, BPF_ANY))
 		lose(TRACE_LOST_wakes);
 	return 0;
 }
 
-static int on_spawn(__u32 tgid, __u64 fn)
+static int on_spawn(__u32 tgid, __u64 task, __u64 fn, __u64 now)
 {
+	struct trace_task_key key = { .task = task, .tgid = tgid };
 	struct trace_fn *f = function_of(tgid, fn);
 
+	if (with_tasks)
+		task_spawned(&key, fn, now);
 	if (f)
 		__sync_fetch_and_add(&f->spawns, 1);
 	return 0;
 }
 
 /* Its memory is the next task's. */
-static int on_end(__u32 tgid, __u64 task, __u64 fn)
+static int on_end(__u32 tgid, __u64 task, __u64 fn, __u64 now)
 {
 	struct trace_task_key key = { .task = task, .tgid = tgid };
 	struct trace_fn *f = function_of(tgid, fn);
 
 	if (f)
 		__sync_fetch_and_add(&f->ends, 1);
+	if (with_tasks)
+		task_ended(&key, fn, now);
 	bpf_map_delete_elem(&wakes, &key);
 	if (with_ops)
 		bpf_map_delete_elem(&reaped, &key);
@@ -255,6 +362,8 @@ static int on_poll_start(struct trace_thread *th, __u64 task, __u64 fn, __u64 no
 	th->fn = fn;
 	th->poll_ns = now;
 	th->sched_ns = waited;
+	if (with_tasks)
+		task_poll_begins(&key, fn, now);
 	if (with_ops)
 		end_unpolled(&key, now);
 	return 0;
@@ -262,12 +371,15 @@ static int on_poll_start(struct trace_thread *th, __u64 task, __u64 fn, __u64 no
 
 static int on_poll_end(struct trace_thread *th, struct pt_regs *ctx, __u64 pid_tgid, __u64 now)
 {
+	struct trace_task_key key = { .task = ctx->rsi, .tgid = th->tgid };
 	struct trace_fn *f = function_of(th->tgid, ctx->rdx);
 	__u64 ns = ctx->rcx;
 	struct trace_rec *r;
 
 	if (f)
 		add(&f->poll, ns);
+	if (with_tasks)
+		task_poll_ends(&key, ctx->rdx, ns, now);
 	if (with_timeline) {
 		r = record(TRACE_REC_POLL, pid_tgid, th->worker, now);
 		if (r) {
@@ -404,9 +516,9 @@ static __always_inline int handle(struct pt_regs *ctx, __u64 probe)
 	case TRACE_task_wake:
 		return on_wake(pid_tgid >> 32, ctx->rsi, now);
 	case TRACE_task_spawn:
-		return on_spawn(pid_tgid >> 32, ctx->rdx);
+		return on_spawn(pid_tgid >> 32, ctx->rsi, ctx->rdx, now);
 	case TRACE_task_end:
-		return on_end(pid_tgid >> 32, ctx->rsi, ctx->rdx);
+		return on_end(pid_tgid >> 32, ctx->rsi, ctx->rdx, now);
 	case TRACE_steal:
 		return on_steal(ctx->rdi, ctx->rsi, ctx->rdx, pid_tgid, now);
 	}

@@ -11,6 +11,7 @@
 #define TRACE_HIST_SLOTS 36     /* slot i: 2^i .. 2^(i+1) - 1 ns, 0 and 1 in the first; the last has all that is longer */
 #define TRACE_OPCODES 64
 #define TRACE_WORKERS_MAX 256   /* the depths of so many workers are sampled */
+#define TRACE_TASKS_MAX 10240   /* tasks that are told apart; those that nothing happens to go first */
 #define TRACE_REAPED_MAX 8      /* ops of one task that wait for its next poll */
 
 /* The probes that are listened to; a link's cookie says which. X(name) */
@@ -29,6 +30,7 @@ enum trace_probe { TRACE_PROBES(TRACE_PROBE_ID) TRACE_PROBES_NR };
 	X(ops_early, "ops not split: they began before the tracing did")                \
 	X(reaped, "ops whose wait to be polled is not known")                           \
 	X(threads, "events of threads beyond the table")                                \
+	X(tasks, "events of tasks that found no entry")                                 \
 	X(punts, "io-wq punts beyond the table")                                        \
 	X(records, "records for the timeline: the buffer was full")
 
@@ -80,6 +82,30 @@ struct trace_op {
 struct trace_task_key {
 	uint64_t task;
 	uint32_t tgid, reserved;
+};
+
+enum trace_task_state {
+	TRACE_TASK_IDLE,        /* has been polled, and waits; also after a yield, which no probe tells */
+	TRACE_TASK_SCHED,       /* woken */
+	TRACE_TASK_RUNNING,     /* being polled */
+	TRACE_TASK_DONE,        /* has ended; its memory is not yet the next task's */
+};
+
+/*
+ * A task by itself. Its events come one after the other, each with the task's state behind it (a wake finds it polled, a poll
+ * finds it woken), so only one CPU at a time writes here.
+ */
+struct trace_task {
+	uint64_t id;               /* 0: unknown */
+	uint64_t fn;
+	uint64_t first_ns;         /* spawned, or met first */
+	uint64_t since_ns;         /* in its state */
+	uint64_t self_wakes;       /* polls with no wake since the poll before: yields */
+	uint64_t poll_max_ns, sched_max_ns;
+	uint32_t state;            /* enum trace_task_state */
+	uint32_t spawned;          /* 1: its spawn was seen */
+	struct trace_hist poll; /* a poll's length */
+	struct trace_hist sched;        /* from the wake, or the poll before, to the poll */
 };
 
 /* Ops of a task that are reaped; it was not polled since. */

@@ -445,6 +445,8 @@ static int load(struct tracer *t, const struct tracer_opts *opts, char why[TRACE
 
 	s->rodata->with_ops = opts->ops;
 	s->rodata->with_timeline = opts->timeline;
+	s->rodata->with_tasks = opts->tasks;
+	s->rodata->task_id_at = opts->task_id_at;
 	s->rodata->workers_nr = opts->workers_fd >= 0 ? opts->workers_nr : 0;
 	choose_programs(t, opts);
 	if (opts->timeline)
@@ -453,6 +455,8 @@ static int load(struct tracer *t, const struct tracer_opts *opts, char why[TRACE
 		err = bpf_map__reuse_fd(s->maps.mrt_workers, opts->workers_fd);
 	else if (!err)
 		err = bpf_map__set_autocreate(s->maps.mrt_workers, false);
+	if (!err && !opts->tasks)
+		err = bpf_map__set_autocreate(s->maps.tasks, false); /* nobody reaches for it then */
 	if (!err)
 		err = mrt_trace_bpf__load(s);
 	if (err)
@@ -634,6 +638,20 @@ bool tracer_next(const struct tracer *t, enum tracer_table table, const void *pr
 
 	return bpf_map__get_next_key(map, prev_key, ret_key, bpf_map__key_size(map)) == 0 &&
 	       bpf_map__lookup_elem(map, ret_key, bpf_map__key_size(map), ret_value, bpf_map__value_size(map), 0) == 0;
+}
+
+/* By whole buckets, since a walk from key to key begins anew when its key has made room for another. */
+int tracer_tasks(const struct tracer *t, struct tracer_tasks *ret)
+{
+	uint64_t made = __atomic_load_n(&t->skel->bss->tasks_made, __ATOMIC_RELAXED);
+	uint32_t nr = TRACE_TASKS_MAX, batch;
+
+	if (bpf_map_lookup_batch(bpf_map__fd(t->skel->maps.tasks), NULL, &batch, ret->keys, ret->tasks, &nr, NULL) &&
+	    errno != ENOENT) /* which is that there are no more */
+		return -errno;
+	ret->nr = nr;
+	ret->dropped = made > nr ? made - nr : 0;
+	return 0;
 }
 
 /* ---- the iterator ---- */

@@ -35,6 +35,8 @@ struct tracer_opts {
 	bool ops;                       /* where ops spend their time; io_uring's tracepoints */
 	bool offcpu;                    /* why workers have no CPU; the scheduler's tracepoint */
 	bool timeline;                  /* records; with ops */
+	bool tasks;                     /* each task by itself, of the last TRACE_TASKS_MAX */
+	int task_id_at;                 /* with tasks: where in a task its id stands; -1: unknown */
 	size_t buffer_bytes;            /* for records; rounded up to a power of two */
 	int workers_fd;                 /* map mrt_workers, whose depths are sampled; -1: none */
 	unsigned workers_nr, sample_hz;
@@ -93,6 +95,17 @@ enum tracer_table { TRACER_FUNCTIONS, TRACER_PUNTS, TRACER_WORKERS, TRACER_THREA
  * @return false: there are no more
  */
 bool tracer_next(const struct tracer *t, enum tracer_table table, const void *prev_key, void *ret_key, void *ret_value);
+
+/* Room for what tracer_tasks() gives. */
+struct tracer_tasks {
+	struct trace_task_key keys[TRACE_TASKS_MAX];
+	struct trace_task tasks[TRACE_TASKS_MAX];
+	unsigned nr;
+	uint64_t dropped;       /* entries that had to make room for others, so far */
+};
+
+/* Tasks by themselves, with opts.tasks; in no order. @return 0, -errno */
+int tracer_tasks(const struct tracer *t, struct tracer_tasks *ret);
 
 /**
  * Pin an iterator over a runtime's workers: whoever may read `path` sees them with cat.

@@ -5,7 +5,9 @@
  *	list      all runtimes                      enter opens one
  *	runtime   its workers, ops and warnings     enter opens a worker, esc goes back
  *	worker    one of them, with its histogram
- *	tasks     by function, while the probes are listened to
+ *	tasks     one by one                        enter opens a task; while the probes are listened to
+ *	functions the same tasks by function
+ *	task      one of them, with its histograms
  *	help      keys and columns, over any of them
  *
  * Everything is drawn anew after each look and each key; what does not fit is left out, from the bottom, and tables scroll.
@@ -32,9 +34,9 @@
 #define LINES_FOR_CURVES 18     /* terminals of fewer lines have no sparklines */
 #define CURVE_LABEL 27
 #define BAR_WIDTH 40
-#define ROWS_MAX 4096u
+#define ROWS_MAX TASK_LIST_MAX
 
-enum view { VIEW_LIST, VIEW_RUNTIME, VIEW_WORKER, VIEW_TASKS };
+enum view { VIEW_LIST, VIEW_RUNTIME, VIEW_WORKER, VIEW_TASKS, VIEW_FUNCTIONS, VIEW_TASK };
 enum colour { COLOUR_NONE, COLOUR_GOOD, COLOUR_BUSY, COLOUR_BAD, COLOUR_DIM };
 
 /* Where somebody is in a table. */
@@ -50,10 +52,11 @@ struct screen {
 	struct top *t;
 	enum view view;
 	bool helps, paused, ends, has_colours, is_utf8;
-	struct cursor list, workers, functions, help;
+	struct cursor list, workers, tasks_at, functions, help;
 	struct top_runtime *open;       /* VIEW_RUNTIME, VIEW_WORKER */
 	unsigned worker;                /* VIEW_WORKER: its index */
-	struct top_tasks tasks;         /* VIEW_TASKS */
+	struct top_tasks tasks;         /* VIEW_TASKS, VIEW_FUNCTIONS, VIEW_TASK */
+	uint64_t task, task_met_ns;     /* VIEW_TASK: its address, and which of those that had it */
 	char why[TOP_TASKS_WHY_BYTES];  /* it could not be had; "" */
 	uint64_t looked_ns;
 	const char *error;
@@ -104,13 +107,13 @@ static void put_bar(int y, const char *text)
 static const struct top_table *table_of(const struct screen *s)
 {
 	return s->view == VIEW_LIST ? &top_runtimes : s->view == VIEW_RUNTIME ? &top_workers :
-	       s->view == VIEW_TASKS ? &top_functions : NULL;
+	       s->view == VIEW_TASKS ? &top_task_rows : s->view == VIEW_FUNCTIONS ? &top_functions : NULL;
 }
 
 static struct cursor *cursor_of(struct screen *s)
 {
 	return s->view == VIEW_LIST ? &s->list : s->view == VIEW_RUNTIME ? &s->workers :
-	       s->view == VIEW_TASKS ? &s->functions : NULL;
+	       s->view == VIEW_TASKS ? &s->tasks_at : s->view == VIEW_FUNCTIONS ? &s->functions : NULL;
 }
 
 static const struct top_column *sort_column;
@@ -199,6 +202,13 @@ static attr_t row_attr(const struct screen *s, const struct top_table *t, const 
 			return colour(s, COLOUR_BAD);
 		return colour(s, w->state == MRT_WORKER_PARKED ? COLOUR_DIM : w->state == MRT_WORKER_SEARCHING ? COLOUR_BUSY :
 			      COLOUR_GOOD);
+	}
+	if (t == &top_task_rows) {
+		const struct task_row *r = row;
+
+		return r->warnings ? colour(s, COLOUR_BAD) : r->state == TRACE_TASK_RUNNING ? colour(s, COLOUR_GOOD) :
+		       r->state == TRACE_TASK_SCHED ? colour(s, COLOUR_BUSY) : r->state == TRACE_TASK_DONE ?
+		       colour(s, COLOUR_DIM) : A_NORMAL;
 	}
 	if (t == &top_runtimes && ((const struct top_runtime *)row)->warnings_nr)
 		return colour(s, COLOUR_BAD);
@@ -369,18 +379,19 @@ static void draw_runtime(struct screen *s)
 		draw_row(y, &top_ops, NULL, NULL, A_REVERSE);
 	for (i = 0; i + 2 < (unsigned)(ops ? ops : 2) && i < r->ops_nr; i++)
 		draw_row(y + 1 + (int)i, &top_ops, NULL, &r->ops[i], A_NORMAL);
-	put_bar(LINES - 1, " q quit  h help  space pause  esc back  enter worker  t tasks  </> sort by  I invert  left/right columns");
+	put_bar(LINES - 1, " q quit  h help  space pause  esc back  enter worker  t tasks  f functions  </> sort by  I invert  left/right columns");
 }
 
-/* A bar for each power of two. */
-static void draw_histogram(const struct screen *s, int y, const struct buckets *b)
+/*
+ * A bar for each power of two, above line `end`. @param octaves  [nr], the first from 0, each other one from 2^(its index + shift) ns
+ * @return the line behind
+ */
+static int draw_octaves(const struct screen *s, int y, int end, const uint64_t *octaves, unsigned nr, unsigned shift)
 {
-	uint64_t octaves[MRT_HIST_NR / 4 + 2] = { 0 }, most = 0;
-	unsigned i, first = 0, last = 0, nr = sizeof(octaves) / sizeof(octaves[0]);
+	unsigned i, first = 0, last = 0;
 	char line[128], low[16], high[16];
+	uint64_t most = 0;
 
-	for (i = 0; i < MRT_HIST_NR; i++)
-		octaves[i ? (i - 1) / 4 + 1 : 0] += b->bucket[i];
 	for (i = 0; i < nr; i++) {
 		if (octaves[i] == 0)
 			continue;
@@ -388,20 +399,31 @@ static void draw_histogram(const struct screen *s, int y, const struct buckets *
 		last = i;
 		most = octaves[i] > most ? octaves[i] : most;
 	}
-	put(y++, 0, "polls since the last look, by time:", A_BOLD);
 	if (most == 0) {
-		put(y, 2, "none was timed", A_NORMAL);
-		return;
+		put(y++, 2, "none was timed", A_NORMAL);
+		return y;
 	}
-	for (i = first; i <= last && y < LINES - 1; i++, y++) {
+	for (i = first; i <= last && y < end; i++, y++) {
 		int bar = (int)(octaves[i] * BAR_WIDTH / most);
 
-		(void)top_ns(low, i ? (double)(UINT64_C(1) << (i + MRT_HIST_FIRST_SHIFT - 1)) : 0);
-		(void)top_ns(high, (double)(UINT64_C(1) << (i + MRT_HIST_FIRST_SHIFT)));
+		(void)top_ns(low, i ? (double)(UINT64_C(1) << (i + shift)) : 0);
+		(void)top_ns(high, (double)(UINT64_C(1) << (i + 1 + shift)));
 		(void)snprintf(line, sizeof(line), "%8s .. %-8s %10llu |%.*s", low, high, (unsigned long long)octaves[i], bar,
 			       "****************************************"); /* fits */
 		put(y, 0, line, colour(s, COLOUR_GOOD));
 	}
+	return y;
+}
+
+static void draw_histogram(const struct screen *s, int y, const struct buckets *b)
+{
+	uint64_t octaves[MRT_HIST_NR / 4 + 2] = { 0 };
+	unsigned i;
+
+	for (i = 0; i < MRT_HIST_NR; i++)
+		octaves[i ? (i - 1) / 4 + 1 : 0] += b->bucket[i];
+	put(y++, 0, "polls since the last look, by time:", A_BOLD);
+	(void)draw_octaves(s, y, LINES - 1, octaves, sizeof(octaves) / sizeof(octaves[0]), MRT_HIST_FIRST_SHIFT - 1);
 }
 
 static void draw_worker(struct screen *s)
@@ -435,6 +457,66 @@ static void draw_worker(struct screen *s)
 
 static void draw_tasks(struct screen *s)
 {
+	const struct task_list *l = &s->tasks.list;
+	char line[TOP_TASKS_WHY_BYTES + 64];
+	unsigned i;
+
+	(void)snprintf(line, sizeof(line), "%s (%d): %u tasks, while the probes are listened to; %llu dropped, %llu not shown, %llu "
+		       "events lost", s->open->process, s->open->pid, l->nr, (unsigned long long)l->dropped,
+		       (unsigned long long)l->hidden, (unsigned long long)s->tasks.lost); /* fits */
+	put(1, 0, line, A_BOLD);
+	if (s->tasks.why[0])
+		(void)snprintf(line, sizeof(line), "no numbers, and none that sleeps: %s", s->tasks.why); /* cut to fit */
+	else
+		(void)snprintf(line, sizeof(line), "Each hit of a probe costs the process about half a microsecond; esc ends that.");
+	put(2, 0, line, A_NORMAL);
+	s->rows_nr = 0;
+	for (i = 0; i < l->nr && i < ROWS_MAX; i++)
+		s->rows[s->rows_nr++] = &l->rows[i];
+	draw_table(s, 4, LINES - 5, &top_task_rows, &s->tasks_at);
+	if (s->rows_nr == 0)
+		put(6, 2, "there is no task", A_BOLD);
+	put_bar(LINES - 1, " q quit  h help  space pause  esc back  enter task  f by function  </> sort by  I invert");
+}
+
+static int draw_task_hist(const struct screen *s, int y, int end, const char *what, const struct trace_hist *h)
+{
+	char line[256];
+
+	top_quantiles_line(what, h, line, sizeof(line));
+	put(y++, 0, line, A_BOLD);
+	return draw_octaves(s, y, end, h->slots, TRACE_HIST_SLOTS, 0) + 1;
+}
+
+static void draw_task(struct screen *s)
+{
+	const struct task_row *t = task_list_find(&s->tasks.list, s->task, s->task_met_ns);
+	char line[512];
+	unsigned i;
+	int y = 1;
+
+	put_bar(LINES - 1, " q quit  h help  space pause  esc back");
+	if (!t) {
+		put(y, 0, "This task has ended, and its memory is another's; or its entry was dropped. Esc goes back.",
+		    colour(s, COLOUR_BAD));
+		return;
+	}
+	s->task_met_ns = t->met_ns;
+	top_task_head(t, s->tasks.list.now_ns, line, sizeof(line));
+	put(y++, 0, line, A_BOLD);
+	top_task_times(t, line, sizeof(line));
+	put(y++, 0, line, A_NORMAL);
+	for (i = 0; top_task_warning(t, i, line + 2, sizeof(line) - 2); i++) {
+		line[0] = '!';
+		line[1] = ' ';
+		put(y++, 0, line, colour(s, COLOUR_BAD));
+	}
+	y = draw_task_hist(s, y + 1, (y + LINES) / 2, "polls", &t->poll);
+	(void)draw_task_hist(s, y, LINES - 1, "waits from the wake to the poll", &t->sched);
+}
+
+static void draw_functions(struct screen *s)
+{
 	char line[256];
 	unsigned i;
 
@@ -451,7 +533,7 @@ static void draw_tasks(struct screen *s)
 	draw_table(s, 4, LINES - 5, &top_functions, &s->functions);
 	if (s->rows_nr == 0)
 		put(6, 2, "no task was polled since", A_BOLD);
-	put_bar(LINES - 1, " q quit  h help  space pause  esc back  </> sort by  I invert");
+	put_bar(LINES - 1, " q quit  h help  space pause  esc back  t tasks one by one  </> sort by  I invert");
 }
 
 static void draw_help(struct screen *s)
@@ -460,11 +542,12 @@ static void draw_help(struct screen *s)
 		"q, F10        end", "h, ?, F1      this help", "space         pause: nothing is looked at until the next space",
 		"up, down, PgUp, PgDn, Home, End       move", "left, right   move the columns", "enter         open what is selected",
 		"esc           go back", "<, >          sort by another column (F6: the next)", "I, R          invert the order",
-		"t             tasks by function, with the BPF programs of martlet trace",
+		"t             tasks one by one, with the BPF programs of martlet trace",
+		"f             tasks by function, with the same",
 		"+, -          look more, less often", "", "All polls and ops of a runtime are timed while it is looked into; that ends",
 		"three seconds after the last look, however martlet top ends.", "",
 	};
-	const struct top_table *t = s->view == VIEW_WORKER ? &top_workers : table_of(s);
+	const struct top_table *t = s->view == VIEW_WORKER ? &top_workers : s->view == VIEW_TASK ? &top_task_rows : table_of(s);
 	unsigned i, at = 0;
 	char line[256];
 
@@ -499,6 +582,10 @@ static void draw(struct screen *s)
 		draw_runtime(s);
 	else if (s->view == VIEW_TASKS)
 		draw_tasks(s);
+	else if (s->view == VIEW_FUNCTIONS)
+		draw_functions(s);
+	else if (s->view == VIEW_TASK)
+		draw_task(s);
 	else
 		draw_worker(s);
 	if (s->why[0]) {
@@ -523,8 +610,16 @@ static void open_selected(struct screen *s)
 	const struct cursor *c = cursor_of(s);
 	unsigned at = c ? c->selected : 0, i;
 
-	if (!c || s->view == VIEW_TASKS || at >= s->rows_nr)
+	if (!c || s->view == VIEW_FUNCTIONS || at >= s->rows_nr)
 		return;
+	if (s->view == VIEW_TASKS) {
+		const struct task_row *t = s->rows[at];
+
+		s->task = t->addr;
+		s->task_met_ns = t->met_ns;
+		s->view = VIEW_TASK;
+		return;
+	}
 	if (s->view == VIEW_LIST) {
 		for (i = 0; i < s->t->model.nr; i++) {
 			if (s->t->model.items[i] == s->rows[at])
@@ -537,20 +632,29 @@ static void open_selected(struct screen *s)
 		s->view = VIEW_WORKER;
 }
 
-/* Why not is shown until the next key. */
-static void open_tasks(struct screen *s)
+static bool listens(const struct screen *s)
 {
-	if (s->view != VIEW_RUNTIME || !s->open->a)
-		return;
-	if (top_tasks_open(&s->tasks, s->open->pid, s->why))
-		return;
-	s->functions = (struct cursor){ .sort = 1, .reverse = true };
-	s->view = VIEW_TASKS;
+	return s->view == VIEW_TASKS || s->view == VIEW_FUNCTIONS || s->view == VIEW_TASK;
+}
+
+/* Why not is shown until the next key. */
+static void open_tasks(struct screen *s, enum view view)
+{
+	if (!listens(s)) {
+		if (s->view != VIEW_RUNTIME || !s->open->a || top_tasks_open(&s->tasks, s->open, s->why))
+			return;
+		s->functions = (struct cursor){ .sort = 1, .reverse = true };
+		s->tasks_at = (struct cursor){ .sort = 4, .reverse = true }; /* the longest total first */
+		s->looked_ns = 0; /* those that are there are shown now */
+	}
+	s->view = view;
 }
 
 static void go_back(struct screen *s)
 {
-	if (s->view == VIEW_TASKS) {
+	if (s->view == VIEW_TASK) {
+		s->view = VIEW_TASKS;
+	} else if (listens(s)) {
 		top_tasks_close(&s->tasks);
 		s->view = VIEW_RUNTIME;
 	} else if (s->view == VIEW_WORKER) {
@@ -566,9 +670,11 @@ static void move_by(struct screen *s, int by)
 {
 	struct cursor *c = cursor_of(s);
 	unsigned *at = s->helps ? &s->help.first : c ? &c->selected : &s->worker;
-	unsigned end = s->helps ? 200 : s->view == VIEW_WORKER ? s->open->workers_nr : s->rows_nr;
+	unsigned end = s->helps ? 200 : s->view == VIEW_TASK ? 0 : s->view == VIEW_WORKER ? s->open->workers_nr : s->rows_nr;
 	long to = (long)*at + by;
 
+	if (end == 0)
+		return;
 	if (to >= (long)end)
 		to = (long)end - 1;
 	*at = to < 0 ? 0 : (unsigned)to;
@@ -684,7 +790,10 @@ static void handle_key(struct screen *s, int key)
 			cursor_of(s)->reverse ^= true;
 		break;
 	case 't':
-		open_tasks(s);
+		open_tasks(s, VIEW_TASKS);
+		break;
+	case 'f':
+		open_tasks(s, VIEW_FUNCTIONS);
 		break;
 	case KEY_LEFT:
 	case KEY_RIGHT:
@@ -705,7 +814,7 @@ static void handle_key(struct screen *s, int key)
 static void look(struct screen *s)
 {
 	s->looked_ns = clock_ns();
-	s->error = top_look(s->t, s->open) || (s->view == VIEW_TASKS && top_tasks_look(&s->tasks)) ? "  out of memory" : NULL;
+	s->error = top_look(s->t, s->open) || (listens(s) && top_tasks_look(&s->tasks, s->open)) ? "  out of memory" : NULL;
 	if (s->view == VIEW_LIST)
 		top_forget(&s->t->model);
 }

@@ -10,11 +10,11 @@
 #include "bpf/tracer.h"
 #include "clock.h"
 #include "probed.h"
-#include "top_model.h"
 #include "trace_result.h"
 
 #define BUFFER_BYTES (1u << 20)         /* for the functions' names alone */
 #define SELF_WAKE_POLLS 100             /* a second: fewer are no trouble */
+#define WALK_SHARE 10                   /* of the time memory is read one part, however many tasks there are */
 
 static void drop_record(void *ctx, const struct trace_rec *rec)
 {
@@ -24,19 +24,29 @@ static void drop_record(void *ctx, const struct trace_rec *rec)
 		(void)fn_name(t->names, t->pid, rec->function.fn); /* kept there */
 }
 
-int top_tasks_open(struct top_tasks *t, int pid, char ret_why[TOP_TASKS_WHY_BYTES])
+static void open_memory(struct top_tasks *t, const struct top_runtime *r)
 {
-	struct tracer_opts o = { .pid = pid, .how = TRACER_AUTO, .buffer_bytes = BUFFER_BYTES, .workers_fd = -1,
-				 .on_record = drop_record, .ctx = t };
+	t->may_walk = !walk_open(&t->walk, t->pid, r->global.runtime, r->global.layout, r->workers_nr, t->why, sizeof(t->why));
+	if (t->may_walk)
+		t->why[0] = '\0';
+}
+
+int top_tasks_open(struct top_tasks *t, const struct top_runtime *r, char ret_why[TOP_TASKS_WHY_BYTES])
+{
+	struct tracer_opts o = { .pid = r->pid, .how = TRACER_AUTO, .buffer_bytes = BUFFER_BYTES, .workers_fd = -1,
+				 .tasks = true, .task_id_at = -1, .on_record = drop_record, .ctx = t };
 	char why[TRACER_WHY_BYTES];
 	struct probed probed = { 0 };
-	int err;
+	int err, pid = r->pid;
 
 	memset(t, 0, sizeof(*t));
 	t->pid = pid;
-	t->looked_ns = clock_ns();
+	open_memory(t, r);
+	if (t->may_walk)
+		o.task_id_at = (int)t->walk.layout.task_id;
 	t->names = fn_names_create();
-	err = t->names ? probed_process(&probed, pid) : -ENOMEM;
+	t->counted = malloc(sizeof(*t->counted));
+	err = t->names && t->counted ? probed_process(&probed, pid) : -ENOMEM;
 	if (!err && probed.nr == 0) {
 		(void)snprintf(ret_why, TOP_TASKS_WHY_BYTES, "process %d has no probes of Martlet", pid); /* fits */
 		err = -ENOENT;
@@ -52,6 +62,7 @@ int top_tasks_open(struct top_tasks *t, int pid, char ret_why[TOP_TASKS_WHY_BYTE
 	probed_free(&probed);
 	if (err)
 		top_tasks_close(t);
+	t->looked_ns = t->list.since_ns = clock_ns();
 	return err;
 }
 
@@ -110,7 +121,56 @@ static void take_in(struct top_function *f, const struct trace_fn *now, double s
 	f->before = *now;
 }
 
-int top_tasks_look(struct top_tasks *t)
+/* ---- one by one ---- */
+
+/* Not for longer than a part of the time, so that a million tasks do not keep us. @return 0, -ENOMEM */
+static int look_at_memory(struct top_tasks *t, uint64_t now)
+{
+	uint64_t begin = clock_ns();
+	int err;
+
+	if (!t->may_walk)
+		return 0;
+	if (now < t->walk_ns) {
+		task_list_keep(&t->list);
+		return 0;
+	}
+	t->walk.torn_nr = t->walk.changed_nr = 0;
+	err = walk_tasks(&t->walk, task_list_walked, &t->list);
+	t->walk_ns = now + WALK_SHARE * (clock_ns() - begin);
+	return err == -ENOMEM ? err : 0; /* it has ended: the runtime's own view says so */
+}
+
+static int look_at_tasks(struct top_tasks *t, const struct top_runtime *r)
+{
+	uint64_t now;
+	unsigned i;
+	int err = tracer_tasks(t->tracer, t->counted);
+
+	if (err)
+		t->counted->nr = 0; /* memory may do without */
+	now = clock_ns();
+	err = task_list_count(&t->list, t->counted, now);
+	if (!err)
+		err = look_at_memory(t, now);
+	if (err)
+		return err;
+	for (i = 0; i < r->workers_nr; i++) {
+		if (r->workers[i].poll_fn)
+			task_list_polled(&t->list, r->workers[i].poll_task, r->workers[i].poll_ns);
+	}
+	task_list_finish(&t->list);
+	for (i = 0; i < t->list.nr; i++) {
+		struct task_row *row = &t->list.rows[i];
+
+		row->fn_name = row->fn ? fn_name(t->names, t->pid, row->fn) : "";
+	}
+	return 0;
+}
+
+/* ---- all ---- */
+
+int top_tasks_look(struct top_tasks *t, const struct top_runtime *r)
 {
 	uint64_t now = clock_ns(), hits[TRACE_PROBES_NR], lost[TRACE_LOST_NR];
 	double span_ns = (double)(now - t->looked_ns);
@@ -134,13 +194,15 @@ int top_tasks_look(struct top_tasks *t)
 	for (i = 0, t->lost = 0; i < TRACE_LOST_NR; i++)
 		t->lost += i == TRACE_LOST_ops_early ? 0 : lost[i];
 	t->looked_ns = now;
-	return 0;
+	return look_at_tasks(t, r);
 }
 
 void top_tasks_close(struct top_tasks *t)
 {
 	tracer_close(t->tracer);
 	fn_names_destroy(t->names);
+	task_list_free(&t->list);
+	free(t->counted);
 	free(t->functions);
 	memset(t, 0, sizeof(*t));
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The tasks of a process, by function, for `martlet top`: what the BPF programs of `martlet trace` count while it listens to
- * the probes. Only while somebody looks at them, since each hit costs the process.
+ * The tasks of a process, one by one and by function, for `martlet top`: what the BPF programs of `martlet trace` count while it
+ * listens to the probes. Only while somebody looks at them, since each hit costs the process.
  */
 #ifndef TOOLS_TOP_TASKS_H
 #define TOOLS_TOP_TASKS_H
@@ -11,6 +11,8 @@
 
 #include "bpf/trace.h"
 #include "fn_names.h"
+#include "task_list.h"
+#include "top_model.h"
 
 #define TOP_TASKS_WHY_BYTES 512u
 
@@ -31,7 +33,15 @@ struct top_tasks {
 	struct fn_names *names;
 	struct top_function *functions; /* [nr] */
 	unsigned nr;
+	struct task_list list;
 	uint64_t looked_ns, lost;
+
+	/* memory */
+	struct walk walk;
+	bool may_walk;
+	char why[TOP_TASKS_WHY_BYTES];  /* it may not; "" */
+	uint64_t walk_ns;               /* not before */
+	struct tracer_tasks *counted;   /* read into; large */
 };
 
 /**
@@ -39,10 +49,10 @@ struct top_tasks {
  *
  * @return 0, or -errno with a sentence
  */
-int top_tasks_open(struct top_tasks *t, int pid, char ret_why[TOP_TASKS_WHY_BYTES]);
+int top_tasks_open(struct top_tasks *t, const struct top_runtime *r, char ret_why[TOP_TASKS_WHY_BYTES]);
 
-/* Take in what has come. @return 0, -ENOMEM */
-int top_tasks_look(struct top_tasks *t);
+/* Take in what has come. @param r  as it was looked at last @return 0, -ENOMEM */
+int top_tasks_look(struct top_tasks *t, const struct top_runtime *r);
 
 /* End; nothing of it is left in the process. A zeroed one is ignored. */
 void top_tasks_close(struct top_tasks *t);

@@ -295,11 +295,48 @@ static const struct top_column function_columns[] = {
 	{ "FUNCTION", "function", 16, TOP_TEXT, f_fn, f_name, "the tasks' function" },
 };
 
+#define TASK(name, expr) VALUE(t_##name, struct task_row, expr)
+TASK(warnings, t->warnings)
+TASK(id, t->id)
+TASK(state, t->state)
+TASK(total, t->total_ns)
+TASK(busy, t->busy_ns)
+TASK(sched, t->sched_ns)
+TASK(idle, t->idle_ns)
+TASK(polls, t->polls)
+TASK(fn, t->fn)
+TEXT(t_warning_text, struct task_row, "%s", task_warning_name(t->warnings))
+TEXT(t_state_text, struct task_row, "%s", task_state_name(t->state))
+TEXT(t_name, struct task_row, "%s", t->name[0] ? t->name : "-")
+TEXT(t_fn_name, struct task_row, "%s", t->fn_name)
+
+/* As martlet dump has it. */
+static void t_id_text(const void *row, char cell[TOP_CELL_BYTES])
+{
+	const struct task_row *t = row;
+
+	(void)snprintf(cell, TOP_CELL_BYTES, t->id ? "%" PRIx64 : "0x%" PRIx64, t->id ? t->id : t->addr); /* fits */
+}
+
+static const struct top_column task_columns[] = {
+	{ "WARN", "warning", 12, TOP_TEXT, t_warnings, t_warning_text, "never yields: in one poll for 1 s; self-wakes: more than half of its polls came without a wake; long poll: 10 ms; long wait: runnable for 100 ms" },
+	{ "ID", "id", 16, TOP_NUMBER, t_id, t_id_text, "as martlet dump has it; 0x...: its address, where the process's memory may not be read" },
+	{ "STATE", "state", 7, TOP_TEXT, t_state, t_state_text, "RUNNING in a poll, SCHED runnable, IDLE waits, DONE has ended" },
+	{ "NAME", "name", 12, TOP_TEXT, t_fn, t_name, "that it was given" },
+	{ "TOTAL", "total_ns", 8, TOP_NS, t_total, NULL, "since it was spawned, or since top listens" },
+	{ "BUSY", "busy_ns", 8, TOP_NS, t_busy, NULL, "of that, in polls" },
+	{ "SCHED", "sched_ns", 8, TOP_NS, t_sched, NULL, "of that, runnable" },
+	{ "IDLE", "idle_ns", 8, TOP_NS, t_idle, NULL, "of that, waiting" },
+	{ "POLLS", "polls", 8, TOP_NUMBER, t_polls, NULL, "polls that have ended" },
+	{ "FUNCTION", "function", 16, TOP_TEXT, t_fn, t_fn_name, "the task's function" },
+};
+
 #define TABLE(columns) { columns, sizeof(columns) / sizeof((columns)[0]) }
 const struct top_table top_runtimes = TABLE(runtime_columns);
 const struct top_table top_workers = TABLE(worker_columns);
 const struct top_table top_ops = TABLE(op_columns);
 const struct top_table top_functions = TABLE(function_columns);
+const struct top_table top_task_rows = TABLE(task_columns);
 
 /* ---- lines ---- */
 
@@ -365,6 +402,57 @@ void top_timing_line(const struct top_runtime *r, bool looks, char *line, size_t
 	else
 		(void)snprintf(line, line_bytes, "timed: %s, %s%s", polls, ops,
 			       looks ? " (this user may not ask for more)" : ""); /* cut to fit */
+}
+
+void top_task_head(const struct task_row *t, uint64_t now_ns, char *line, size_t line_bytes)
+{
+	char id[TOP_CELL_BYTES], since[16] = "";
+
+	t_id_text(t, id);
+	if (t->state_ns && now_ns > t->state_ns)
+		(void)top_ns(since, (double)(now_ns - t->state_ns));
+	(void)snprintf(line, line_bytes, "task %s%s%s at 0x%" PRIx64 ", %s: %s%s%s", id, t->name[0] ? " " : "", t->name, t->addr,
+		       t->fn_name, task_state_name(t->state), since[0] ? " for " : "", since); /* cut to fit */
+}
+
+void top_task_times(const struct task_row *t, char *line, size_t line_bytes)
+{
+	char total[16], busy[16], sched[16], idle[16], poll[16], wait[16];
+
+	(void)snprintf(line, line_bytes,
+		       "total %s: busy %s, sched %s, idle %s; polls %" PRIu64 ", %" PRIu64 " without a wake; longest poll %s, longest wait %s",
+		       top_ns(total, (double)t->total_ns), top_ns(busy, (double)t->busy_ns), top_ns(sched, (double)t->sched_ns),
+		       top_ns(idle, (double)t->idle_ns), t->polls, t->self_wakes, top_ns(poll, (double)t->poll_max_ns),
+		       top_ns(wait, (double)t->sched_max_ns)); /* cut to fit */
+}
+
+bool top_task_warning(const struct task_row *t, unsigned idx, char *line, size_t line_bytes)
+{
+	char ns[16];
+	unsigned nr = 0;
+
+	if (t->warnings & TASK_NEVER_YIELDS && nr++ == idx)
+		(void)snprintf(line, line_bytes, "never yields: it is in one poll for %s, and its worker's other tasks wait",
+			       top_ns(ns, (double)t->running_ns)); /* cut to fit */
+	else if (t->warnings & TASK_SELF_WAKES && nr++ == idx)
+		(void)snprintf(line, line_bytes, "self-wakes: %.0f %% of its polls came without a wake",
+			       100 * (double)t->self_wakes / (double)t->polls); /* cut to fit */
+	else if (t->warnings & TASK_LONG_POLL && nr++ == idx)
+		(void)snprintf(line, line_bytes, "long poll: one took %s", top_ns(ns, (double)t->poll_max_ns)); /* cut to fit */
+	else if (t->warnings & TASK_LONG_WAIT && nr++ == idx)
+		(void)snprintf(line, line_bytes, "long wait: it was runnable for %s", top_ns(ns, (double)t->sched_max_ns)); /* cut */
+	else
+		return false;
+	return true;
+}
+
+void top_quantiles_line(const char *what, const struct trace_hist *h, char *line, size_t line_bytes)
+{
+	char p50[16], p90[16], p99[16];
+
+	(void)snprintf(line, line_bytes, "%s: %" PRIu64 ", p50 %s, p90 %s, p99 %s (to a power of two)", what, h->count,
+		       top_ns(p50, (double)trace_hist_quantile(h, 0.5)), top_ns(p90, (double)trace_hist_quantile(h, 0.9)),
+		       top_ns(p99, (double)trace_hist_quantile(h, 0.99))); /* cut to fit */
 }
 
 /* ---- plain text ---- */

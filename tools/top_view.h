@@ -39,6 +39,7 @@ extern const struct top_table top_runtimes;     /* rows: struct top_runtime */
 extern const struct top_table top_workers;      /* struct top_worker */
 extern const struct top_table top_ops;          /* struct top_op */
 extern const struct top_table top_functions;    /* struct top_function */
+extern const struct top_table top_task_rows;    /* struct task_row */
 
 /* A cell, not padded. */
 void top_cell(const struct top_column *c, const void *row, char cell[TOP_CELL_BYTES]);
@@ -51,6 +52,12 @@ void top_headline(const struct top_runtime *r, char *line, size_t line_bytes);
 void top_rates_line(const struct top_runtime *r, char *line, size_t line_bytes);
 void top_tasks_line(const struct top_runtime *r, char *line, size_t line_bytes);
 void top_timing_line(const struct top_runtime *r, bool looks, char *line, size_t line_bytes);
+
+/* A task by itself: who it is, its times, what is to be warned of (@return false: no more), quantiles of a histogram. */
+void top_task_head(const struct task_row *t, uint64_t now_ns, char *line, size_t line_bytes);
+void top_task_times(const struct task_row *t, char *line, size_t line_bytes);
+bool top_task_warning(const struct task_row *t, unsigned idx, char *line, size_t line_bytes);
+void top_quantiles_line(const char *what, const struct trace_hist *h, char *line, size_t line_bytes);
 
 /* What --once and --json print. @param looks  timing was asked for. @return 0, -EIO, -ENOMEM */
 int top_print(FILE *out, const struct top_model *m, bool looks);

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * `martlet top` on a terminal, which is tmux's: keys are sent, screens are captured. Views, help, sorting, pausing, sparklines,
- * sizes down to a few letters, a worker that is stuck, a process that ends while it is looked at, and that timing goes back to
- * what was set after q and after kill -9.
+ * sizes down to a few letters, a worker that is stuck, a process that ends while it is looked at, tasks one by one and by
+ * function, and that after q and after kill -9 timing goes back to what was set and nobody listens to the probes.
  *
- * What the numbers are is in tests/unit/test_top_model.c and test_top.c.
+ * What the numbers are is in tests/unit/test_top_model.c, test_top.c and test_top_tasks.c.
  */
 #include <dirent.h>
 #include <signal.h>
@@ -20,11 +20,13 @@
 #include "observe.h"
 #include "subject.h"
 
+#include "probe/usdt.h"
 #include "symbols.h"
 
 #define MARTLET MRT_TEST_BUILD_DIR "/martlet"
 #define WAIT_MS 20000
 #define NOPS 200u
+#define YIELDS 345u
 
 static char dir[FIXTURE_PATH];
 static char screen[1 << 16];
@@ -156,6 +158,44 @@ ITEST_CHILD(sleeps_in_a_poll, { int unused; })
 	for (;;)
 		sleep(1000);
 	return MRT_POLL_PENDING;
+}
+
+ITEST_CHILD(sleeps, { struct mrt_op op; })
+{
+	MRT_BEGIN(self);
+	MRT_AWAIT(self, mrt_sleep(&f->op, MRT_SEC(1000)));
+	MRT_RETURN(self, 0);
+}
+
+ITEST_CHILD(yields, { struct mrt_op op; unsigned i; })
+{
+	MRT_BEGIN(self);
+	for (f->i = 0; f->i < YIELDS; f->i++)
+		MRT_AWAIT(self, mrt_yield(&f->op));
+	MRT_RETURN(self, 0);
+}
+
+/* Before the first look one that sleeps, too. */
+static void do_yields(struct mrt_runtime *rt)
+{
+	const struct mrt_spawn_opts opts = { .size = sizeof(opts), .name = "the sleeper" };
+	static bool sleeps;
+	struct mrt_task *task;
+
+	if (!sleeps) {
+		ck_assert_int_eq(mrt_spawn(rt, sleeps_poll, NULL, sizeof(struct sleeps), &opts, &task), 0);
+		mrt_detach(task);
+		sleeps = true;
+	}
+	ck_assert_int_eq(mrt_block_on(rt, yields_poll, NULL, sizeof(struct yields), NULL), 0);
+}
+
+#define SEMAPHORE(name, text, ...) +(unsigned)(mrt__sem_##name != 0)
+
+static void note_listeners(struct mrt_runtime *rt)
+{
+	(void)rt;
+	atomic_store(&subject_note, 0u MRT__PROBES(SEMAPHORE));
 }
 
 /* As a build with libelf calls it, or without. */
@@ -381,22 +421,75 @@ START_TEST(timing_goes_back_to_what_was_set_however_it_ends)
 }
 END_TEST
 
+/* @return false: they cannot be shown here */
+static bool open_tasks(const char *key)
+{
+	uint64_t until = mrt_now() + MRT_MS(WAIT_MS);
+
+	tmux("send-keys %s", key);
+	while (!shows("probes are listened to") && !shows("tasks cannot be shown: ")) {
+		ck_assert_msg(mrt_now() < until, "nothing happens: %s", screen);
+		itest_pause();
+	}
+	return !shows("tasks cannot be shown: ");
+}
+
+START_TEST(tasks_are_shown_one_by_one)
+{
+	struct subject_opts so = { .kind = ITEST_TWO, .caps = SUBJECT_CAPS_ALL, .work = do_yields, .other = note_listeners };
+	struct subject s = subject_start(&so);
+	int pid;
+
+	start("LC_ALL=C.UTF-8", 120, 30, text_of("%d", (int)s.pid));
+	SHOWS("  W STATE ");
+	pid = pid_of_it();
+	if (!open_tasks("t")) {
+		printf("skipped: no BPF programs here: %s\n", screen);
+		subject_end(&s);
+		return;
+	}
+	SHOWS("WARN                       ID STATE   NAME            TOTAL     BUSY    SCHED     IDLE    POLLS FUNCTION");
+	SHOWS("IDLE    the sleeper "); /* it was there before */
+	subject_do(&s, SUBJECT_OTHER);
+	ck_assert_uint_gt(s.note, 0);
+	subject_do(&s, SUBJECT_WORK);
+	SHOWS("self-wakes ");
+	SHOWS(" DONE    -  ");
+	SHOWS(text_of(" %u %s", YIELDS + 1, symbols_has_names() ? "yields_poll" : "test_top_screen"));
+	SHOWS("; 0 dropped, 0 not shown, 0 events lost");
+	ck_assert(strstr(screen, "the sleeper ") < strstr(screen, "self-wakes ")); /* the longest total first */
+	tmux("send-keys '<' '<' '<' '<' I"); /* by warning, those with one first */
+	tmux("send-keys Home Enter");
+	SHOWS(text_of("polls %u, %u without a wake", YIELDS + 1, YIELDS));
+	SHOWS("! self-wakes: ");
+	SHOWS(text_of("polls: %u, p50 ", YIELDS + 1));
+	SHOWS(text_of("waits from the wake to the poll: %u, p50 ", YIELDS + 1));
+	SHOWS("|*");
+	tmux("send-keys h");
+	SHOWS("SCHED     of that, runnable");
+	tmux("send-keys x f");
+	SHOWS("tasks by function");
+	tmux("send-keys t");
+	SHOWS("the sleeper ");
+	/* however it ends: nobody listens any more */
+	ck_assert_int_eq(kill(pid, SIGKILL), 0);
+	ITEST_WAIT((subject_do(&s, SUBJECT_OTHER), s.note == 0), WAIT_MS);
+	subject_kill(&s);
+}
+END_TEST
+
 START_TEST(tasks_are_shown_by_function_while_it_listens)
 {
 	struct subject s = start_subject(do_nops);
 	unsigned held;
-	bool refused;
 
 	start("LC_ALL=C.UTF-8", 120, 30, text_of("%d", (int)s.pid));
 	SHOWS("  W STATE ");
 	held = bpf_fds_nr(pid_of_it());
-	tmux("send-keys t");
-	while (!shows("tasks by function") && !shows("tasks cannot be shown: "))
-		itest_pause();
-	refused = shows("tasks cannot be shown: ");
-	if (refused) {
+	if (!open_tasks("f")) {
 		printf("skipped: no BPF programs here: %s\n", screen);
 	} else {
+		SHOWS("tasks by function");
 		SHOWS("no task was polled since");
 		subject_do(&s, SUBJECT_WORK);
 		SHOWS(symbols_has_names() ? " 1        1 nops_poll" : " 1        1 "); /* spawned, ended */
@@ -409,7 +502,7 @@ START_TEST(tasks_are_shown_by_function_while_it_listens)
 		tmux("send-keys x Escape");
 		SHOWS("  W STATE ");
 		ck_assert_uint_eq(bpf_fds_nr(pid_of_it()), held); /* nobody listens any more */
-		tmux("send-keys t");
+		tmux("send-keys f");
 		SHOWS("no task was polled since"); /* anew */
 		SHOWS_NOT("This runtime has ended");
 	}
@@ -484,6 +577,7 @@ int main(void)
 	tcase_add_test(tc, a_worker_that_gets_stuck_is_shown);
 	tcase_add_test(tc, a_process_may_end_while_it_is_looked_at);
 	tcase_add_loop_test(tc, timing_goes_back_to_what_was_set_however_it_ends, 0, 3);
+	tcase_add_test(tc, tasks_are_shown_one_by_one);
 	tcase_add_test(tc, tasks_are_shown_by_function_while_it_listens);
 	tcase_add_test(tc, a_user_without_capabilities_sees_its_own);
 	tcase_add_test(tc, a_terminal_that_is_not_known_is_said);

@@ -420,10 +420,12 @@ START_TEST(every_column_has_a_title_a_help_and_room)
 {
 	struct top_runtime *r = look(0);
 	const struct top_op op = { .opcode = READ };
+	const struct task_row task = { .fn_name = "" };
 
 	check_columns(&top_runtimes, r);
 	check_columns(&top_workers, &r->workers[0]);
 	check_columns(&top_ops, &op);
+	check_columns(&top_task_rows, &task);
 }
 END_TEST
 
