@@ -580,15 +580,18 @@ int BPF_PROG(on_submit_req, struct io_kiocb *req)
 SEC("tp_btf/io_uring_queue_async_work")
 int BPF_PROG(on_punt, struct io_kiocb *req)
 {
-	struct trace_op *o = op_of(req->cqe.user_data);
-	struct trace_punt_key key = { 0 };
+	struct trace_punt_key key = { .tgid = bpf_get_current_pid_tgid() >> 32, .opcode = req->opcode };
+	struct trace_op *o;
 	__u64 *n, one = 1;
 
-	if (!o)
+	if (!bpf_map_lookup_elem(&processes, &key.tgid))
 		return 0;
-	key.fn = o->fn;
-	key.tgid = bpf_get_current_pid_tgid() >> 32;
-	key.opcode = req->opcode;
+	if (with_ops) {
+		o = op_of(req->cqe.user_data);
+		if (!o)
+			return 0;
+		key.fn = o->fn;
+	}
 	n = bpf_map_lookup_elem(&punts, &key);
 	if (n)
 		__sync_fetch_and_add(n, 1);

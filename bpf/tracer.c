@@ -216,7 +216,7 @@ static void choose_tracepoint(struct tracer *t, const struct btf *btf, struct bp
 static void choose_programs(struct tracer *t, const struct tracer_opts *opts)
 {
 	struct mrt_trace_bpf *s = t->skel;
-	struct btf *btf = opts->ops || opts->offcpu ? btf__load_vmlinux_btf() : NULL;
+	struct btf *btf = opts->punts || opts->offcpu ? btf__load_vmlinux_btf() : NULL;
 	bool words = arguments_of(btf, "io_uring_complete") == COMPLETE_ARGS_BEFORE;
 
 	/* none of these is loaded yet, so none fails */
@@ -224,7 +224,7 @@ static void choose_programs(struct tracer *t, const struct tracer_opts *opts)
 	(void)bpf_program__set_autoload(s->progs.on_usdt, t->how == TRACER_USDT);
 	(void)bpf_program__set_expected_attach_type(s->progs.on_probe, UPROBE_MULTI);
 	(void)bpf_program__set_autoload(s->progs.on_submit_req, opts->ops);
-	(void)bpf_program__set_autoload(s->progs.on_punt, opts->ops);
+	(void)bpf_program__set_autoload(s->progs.on_punt, opts->punts);
 	(void)bpf_program__set_autoload(s->progs.on_complete, opts->ops && !words);
 	(void)bpf_program__set_autoload(s->progs.on_complete_words, opts->ops && words);
 	(void)bpf_program__set_autoload(s->progs.on_switch, opts->offcpu);
@@ -232,11 +232,12 @@ static void choose_programs(struct tracer *t, const struct tracer_opts *opts)
 	if (opts->ops) {
 		choose_tracepoint(t, btf, s->progs.on_submit_req, "io_uring_submit_req", 1,
 				  "ops are not split into queued and in the kernel");
-		choose_tracepoint(t, btf, s->progs.on_punt, "io_uring_queue_async_work", 2, "io-wq punts are not counted");
 		if (!words)
 			choose_tracepoint(t, btf, s->progs.on_complete, "io_uring_complete", COMPLETE_ARGS,
 					  "ops are not split into in the kernel and not reaped");
 	}
+	if (opts->punts)
+		choose_tracepoint(t, btf, s->progs.on_punt, "io_uring_queue_async_work", 2, "io-wq punts are not counted");
 	if (opts->offcpu && arguments_of(btf, "sched_switch") == 3) /* of older kernels: the fourth is not looked at */
 		;
 	else if (opts->offcpu)
@@ -505,6 +506,7 @@ int tracer_open(const struct tracer_opts *opts, struct tracer **ret_tracer, char
 	if (!t)
 		return fail(ret_why, -ENOMEM, "no memory");
 	o.ops |= o.timeline;
+	o.punts |= o.ops;
 	t->on_record = o.on_record;
 	t->ctx = o.ctx;
 	(void)libbpf_set_print(hear);

@@ -32,7 +32,8 @@ struct tracer_opts {
 	const char *const *files;       /* [files_nr] absolute paths of what has the probes */
 	unsigned files_nr;
 	enum tracer_attach how;
-	bool ops;                       /* where ops spend their time; io_uring's tracepoints */
+	bool ops;                       /* where ops spend their time; io_uring's tracepoints; with punts */
+	bool punts;                     /* ops handed to io-wq: of its own one tracepoint, and no function is known (fn 0) */
 	bool offcpu;                    /* why workers have no CPU; the scheduler's tracepoint */
 	bool timeline;                  /* records; with ops */
 	bool tasks;                     /* each task by itself, of the last TRACE_TASKS_MAX */

@@ -455,6 +455,14 @@ static void draw_worker(struct screen *s)
 	put_bar(LINES - 1, " q quit  h help  space pause  esc back  up/down another worker");
 }
 
+static void draw_punts(const struct screen *s)
+{
+	char line[256];
+
+	if (top_punts_line(&s->tasks, line, sizeof(line)))
+		put(3, 0, line, colour(s, COLOUR_BAD));
+}
+
 static void draw_tasks(struct screen *s)
 {
 	const struct task_list *l = &s->tasks.list;
@@ -470,6 +478,7 @@ static void draw_tasks(struct screen *s)
 	else
 		(void)snprintf(line, sizeof(line), "Each hit of a probe costs the process about half a microsecond; esc ends that.");
 	put(2, 0, line, A_NORMAL);
+	draw_punts(s);
 	s->rows_nr = 0;
 	for (i = 0; i < l->nr && i < ROWS_MAX; i++)
 		s->rows[s->rows_nr++] = &l->rows[i];
@@ -527,6 +536,7 @@ static void draw_functions(struct screen *s)
 		put(2, 0, "Each hit of a probe costs the process about half a microsecond; esc ends that.", A_NORMAL);
 	else
 		put(2, 0, "This runtime has ended; below is what was seen last. Esc goes back.", colour(s, COLOUR_BAD));
+	draw_punts(s);
 	s->rows_nr = 0;
 	for (i = 0; i < s->tasks.nr && i < ROWS_MAX; i++)
 		s->rows[s->rows_nr++] = &s->tasks.functions[i];

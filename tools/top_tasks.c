@@ -34,7 +34,7 @@ static void open_memory(struct top_tasks *t, const struct top_runtime *r)
 int top_tasks_open(struct top_tasks *t, const struct top_runtime *r, char ret_why[TOP_TASKS_WHY_BYTES])
 {
 	struct tracer_opts o = { .pid = r->pid, .how = TRACER_AUTO, .buffer_bytes = BUFFER_BYTES, .workers_fd = -1,
-				 .tasks = true, .task_id_at = -1, .on_record = drop_record, .ctx = t };
+				 .tasks = true, .punts = true, .task_id_at = -1, .on_record = drop_record, .ctx = t };
 	char why[TRACER_WHY_BYTES];
 	struct probed probed = { 0 };
 	int err, pid = r->pid;
@@ -170,6 +170,26 @@ static int look_at_tasks(struct top_tasks *t, const struct top_runtime *r)
 
 /* ---- all ---- */
 
+static void look_at_punts(struct top_tasks *t, double span_ns)
+{
+	const struct trace_punt_key *prev = NULL;
+	struct trace_punt_key key, last;
+	uint64_t value, sum = 0, before = 0;
+	unsigned i;
+
+	for (i = 0; i < TRACE_OPCODES; i++)
+		before += t->punts[i];
+	while (tracer_next(t->tracer, TRACER_PUNTS, prev, &key, &value)) {
+		if (key.opcode < TRACE_OPCODES)
+			t->punts[key.opcode] = value;
+		last = key;
+		prev = &last;
+	}
+	for (i = 0; i < TRACE_OPCODES; i++)
+		sum += t->punts[i];
+	t->punts_per_s = (double)(sum - before) * 1e9 / span_ns;
+}
+
 int top_tasks_look(struct top_tasks *t, const struct top_runtime *r)
 {
 	uint64_t now = clock_ns(), hits[TRACE_PROBES_NR], lost[TRACE_LOST_NR];
@@ -190,6 +210,7 @@ int top_tasks_look(struct top_tasks *t, const struct top_runtime *r)
 		last = key;
 		prev = &last;
 	}
+	look_at_punts(t, span_ns > 0 ? span_ns : 1);
 	tracer_counts(t->tracer, hits, lost);
 	for (i = 0, t->lost = 0; i < TRACE_LOST_NR; i++)
 		t->lost += i == TRACE_LOST_ops_early ? 0 : lost[i];

@@ -35,6 +35,8 @@ struct top_tasks {
 	unsigned nr;
 	struct task_list list;
 	uint64_t looked_ns, lost;
+	uint64_t punts[TRACE_OPCODES];  /* ops handed to io-wq since it listens, by opcode */
+	double punts_per_s;             /* between the last two looks */
 
 	/* memory */
 	struct walk walk;

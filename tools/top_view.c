@@ -455,6 +455,27 @@ void top_quantiles_line(const char *what, const struct trace_hist *h, char *line
 		       top_ns(p99, (double)trace_hist_quantile(h, 0.99))); /* cut to fit */
 }
 
+bool top_punts_line(const struct top_tasks *t, char *line, size_t line_bytes)
+{
+	char name[OPCODE_NAME_MAX], rate[16], nr[16];
+	uint64_t sum = 0;
+	size_t used;
+	unsigned i;
+
+	for (i = 0; i < TRACE_OPCODES; i++)
+		sum += t->punts[i];
+	if (sum == 0)
+		return false;
+	used = (size_t)snprintf(line, line_bytes, "! io-wq: %s ops/s are handed to threads of the kernel; since it listens:",
+				report_si(rate, t->punts_per_s));
+	for (i = 0; i < TRACE_OPCODES && used < line_bytes; i++) {
+		if (t->punts[i])
+			used += (size_t)snprintf(line + used, line_bytes - used, " %s %s", opcode_text(i, name),
+						 report_si(nr, (double)t->punts[i])); /* cut to fit */
+	}
+	return true;
+}
+
 /* ---- plain text ---- */
 
 static void print_head(FILE *out, const struct top_table *t)

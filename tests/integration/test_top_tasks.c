@@ -2,7 +2,7 @@
 /*
  * The tasks of `martlet top` one by one, of a process whose tasks are known: exact polls, ids, names, states of one that sleeps,
  * one that spins and those that have ended, also of what was there before anybody listened; that what yields and what never
- * yields is warned of; and more tasks than there are entries.
+ * yields is warned of; more tasks than there are entries; and ops that go to io-wq.
  *
  * What follows from figures is in tests/unit/test_task_list.c, the screen in test_top_screen.c.
  */
@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include "itest.h"
 #include "subject.h"
@@ -17,10 +18,13 @@
 #include "symbols.h"
 #include "top_model.h"
 #include "top_tasks.h"
+#include "top_view.h"
 
 #define YIELDS 31u
 #define NAPS 5u
 #define NAP_NS MRT_MS(20)
+#define SYNCS 7u
+#define FSYNC 3u         /* opcode */
 #define CHURNS 1000u
 #define MANY (TRACE_TASKS_MAX + 1500u)
 #define WAIT_MS 20000
@@ -92,6 +96,23 @@ static void spawn_many(struct mrt_runtime *rt)
 
 	for (i = 0; i < MANY; i++)
 		mrt_detach(itest_spawn(rt, sleeper_poll, NULL, sizeof(struct sleeper)));
+}
+
+/* The kernel hands an fsync to io-wq at once. */
+ITEST_CHILD(syncer, { struct mrt_op op; int fd; unsigned i; })
+{
+	MRT_BEGIN(self);
+	f->fd = memfd_create("synced", MFD_CLOEXEC);
+	ck_assert_int_ge(f->fd, 0);
+	for (f->i = 0; f->i < SYNCS; f->i++)
+		MRT_AWAIT(self, mrt_fsync(&f->op, f->fd));
+	(void)close(f->fd); /* nothing is in it */
+	MRT_RETURN(self, 0);
+}
+
+static void sync_often(struct mrt_runtime *rt)
+{
+	ck_assert_int_eq(itest_run(rt, syncer_poll, NULL, sizeof(struct syncer)), 0);
 }
 
 static void churn(struct mrt_runtime *rt)
@@ -346,6 +367,28 @@ START_TEST(tasks_beyond_the_entries_are_counted_as_dropped)
 }
 END_TEST
 
+START_TEST(ops_that_go_to_io_wq_are_counted)
+{
+	struct subject s = start(do_nothing, sync_often);
+	char line[256];
+
+	listen_to(&s);
+	look();
+	ck_assert(!top_punts_line(&tasks, line, sizeof(line)));
+	subject_do(&s, SUBJECT_OTHER);
+	look();
+	if (tracer_note(tasks.tracer, 0)) {
+		printf("skipped: %s\n", tracer_note(tasks.tracer, 0));
+	} else {
+		ck_assert_uint_eq(tasks.punts[FSYNC], SYNCS);
+		ck_assert(tasks.punts_per_s > 0);
+		ck_assert(top_punts_line(&tasks, line, sizeof(line)));
+		ck_assert_msg(strstr(line, "since it listens: fsync 7") != NULL, "%s", line);
+	}
+	subject_end(&s);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("top_tasks");
@@ -365,6 +408,7 @@ int main(void)
 	tcase_add_test(tc, a_task_that_never_yields_is_warned_of);
 	tcase_add_test(tc, what_was_there_before_is_shown_too);
 	tcase_add_test(tc, tasks_beyond_the_entries_are_counted_as_dropped);
+	tcase_add_test(tc, ops_that_go_to_io_wq_are_counted);
 	suite_add_tcase(suite, tc);
 	return itest_main(suite);
 }
