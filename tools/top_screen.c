@@ -463,6 +463,15 @@ static void draw_punts(const struct screen *s)
 		put(3, 0, line, colour(s, COLOUR_BAD));
 }
 
+/* @param lack  what cannot be had of the tasks; NULL: nothing */
+static void draw_cost(const struct screen *s, const char *lack)
+{
+	if (!s->open->a)
+		put(2, 0, "This runtime has ended; below is what was seen last. Esc goes back.", colour(s, COLOUR_BAD));
+	else
+		put(2, 0, lack ? lack : "Each hit of a probe costs the process about half a microsecond; esc ends that.", A_NORMAL);
+}
+
 static void draw_tasks(struct screen *s)
 {
 	const struct task_list *l = &s->tasks.list;
@@ -473,11 +482,8 @@ static void draw_tasks(struct screen *s)
 		       "events lost", s->open->process, s->open->pid, l->nr, (unsigned long long)l->dropped,
 		       (unsigned long long)l->hidden, (unsigned long long)s->tasks.lost); /* fits */
 	put(1, 0, line, A_BOLD);
-	if (s->tasks.why[0])
-		(void)snprintf(line, sizeof(line), "no numbers, and none that sleeps: %s", s->tasks.why); /* cut to fit */
-	else
-		(void)snprintf(line, sizeof(line), "Each hit of a probe costs the process about half a microsecond; esc ends that.");
-	put(2, 0, line, A_NORMAL);
+	(void)snprintf(line, sizeof(line), "no numbers, and none that sleeps: %s", s->tasks.why); /* cut to fit */
+	draw_cost(s, s->tasks.why[0] ? line : NULL);
 	draw_punts(s);
 	s->rows_nr = 0;
 	for (i = 0; i < l->nr && i < ROWS_MAX; i++)
@@ -520,6 +526,8 @@ static void draw_task(struct screen *s)
 		line[1] = ' ';
 		put(y++, 0, line, colour(s, COLOUR_BAD));
 	}
+	if (!s->open->a)
+		put(y++, 0, "This runtime has ended; this is what was seen last. Esc goes back.", colour(s, COLOUR_BAD));
 	y = draw_task_hist(s, y + 1, (y + LINES) / 2, "polls", &t->poll);
 	(void)draw_task_hist(s, y, LINES - 1, "waits from the wake to the poll", &t->sched);
 }
@@ -532,10 +540,7 @@ static void draw_functions(struct screen *s)
 	(void)snprintf(line, sizeof(line), "%s (%d): tasks by function, while the probes are listened to; %llu events lost",
 		       s->open->process, s->open->pid, (unsigned long long)s->tasks.lost); /* fits */
 	put(1, 0, line, A_BOLD);
-	if (s->open->a)
-		put(2, 0, "Each hit of a probe costs the process about half a microsecond; esc ends that.", A_NORMAL);
-	else
-		put(2, 0, "This runtime has ended; below is what was seen last. Esc goes back.", colour(s, COLOUR_BAD));
+	draw_cost(s, NULL);
 	draw_punts(s);
 	s->rows_nr = 0;
 	for (i = 0; i < s->tasks.nr && i < ROWS_MAX; i++)
@@ -824,7 +829,7 @@ static void handle_key(struct screen *s, int key)
 static void look(struct screen *s)
 {
 	s->looked_ns = clock_ns();
-	s->error = top_look(s->t, s->open) || (listens(s) && top_tasks_look(&s->tasks, s->open)) ? "  out of memory" : NULL;
+	s->error = top_look(s->t, s->open) || (listens(s) && s->open->a && top_tasks_look(&s->tasks, s->open)) ? "  out of memory" : NULL;
 	if (s->view == VIEW_LIST)
 		top_forget(&s->t->model);
 }

@@ -474,7 +474,14 @@ START_TEST(tasks_are_shown_one_by_one)
 	/* however it ends: nobody listens any more */
 	ck_assert_int_eq(kill(pid, SIGKILL), 0);
 	ITEST_WAIT((subject_do(&s, SUBJECT_OTHER), s.note == 0), WAIT_MS);
+	tmux("kill-server");
+	start("LC_ALL=C.UTF-8", 120, 30, text_of("%d", (int)s.pid));
+	SHOWS("  W STATE ");
+	ck_assert(open_tasks("t"));
+	SHOWS("IDLE    the sleeper ");
 	subject_kill(&s);
+	SHOWS("This runtime has ended; below is what was seen last");
+	SHOWS("the sleeper ");
 }
 END_TEST
 
