@@ -628,18 +628,26 @@ START_TEST(depths_are_sampled)
 {
 	struct subject s = start_subject(SUBJECT_CAPS_ALL);
 	const char *const args[] = { "--json", "--depths", "--duration=200ms", pid_text(&s), NULL };
-	struct json_object *doc, *row;
+	struct json_object *doc = NULL, *row;
 	struct tracer_run t;
+	unsigned tries;
 
 	if (strcmp(s.backend, "bpf") != 0) {
 		printf("skip: depths: the statistics are in a %s here\n", s.backend);
 		subject_end(&s);
 		return;
 	}
-	t = start_trace(SUBJECT_CAPS_ALL, args);
-	ck_assert_msg(wait_trace(&t) == 0, "%s", slurp(t.err));
-	doc = document(t.out);
-	ck_assert_uint_eq(json_object_array_length(get(doc, "depths")), WORKERS);
+	/* seen once: not a tick of the clock in 200 ms */
+	for (tries = 0; tries < 3; tries++) {
+		if (doc)
+			json_object_put(doc);
+		t = start_trace(SUBJECT_CAPS_ALL, args);
+		ck_assert_msg(wait_trace(&t) == 0, "%s", slurp(t.err));
+		doc = document(t.out);
+		ck_assert_uint_eq(json_object_array_length(get(doc, "depths")), WORKERS);
+		if (u64(json_object_array_get_idx(get(doc, "depths"), 0), "looks") >= 10)
+			break;
+	}
 	for (size_t i = 0; i < WORKERS; i++) {
 		row = json_object_array_get_idx(get(doc, "depths"), i);
 		ck_assert_uint_ge(u64(row, "looks"), 10);
