@@ -164,9 +164,10 @@ SCRIPT(join_gives_the_first_failure_and_the_others_go_on)
 
 	MRT_BEGIN(self);
 	mrt_scope_init(&s->scope, 0);
-	ck_assert_int_eq(spawn(&s->scope, (struct child){ .sleep_ns = MRT_MS(5), .result = -EIO }), 0);
+	/* long beside what it takes to run the second, also on an emulated machine */
+	ck_assert_int_eq(spawn(&s->scope, (struct child){ .sleep_ns = MRT_MS(200), .result = -EIO }), 0);
 	ck_assert_int_eq(spawn(&s->scope, (struct child){ .result = -EPROTO }), 0);
-	ck_assert_int_eq(spawn(&s->scope, (struct child){ .sleep_ns = MRT_MS(8), .result = 3 }), 0);
+	ck_assert_int_eq(spawn(&s->scope, (struct child){ .sleep_ns = MRT_MS(210), .result = 3 }), 0);
 	while (mrt_scope_nr(&s->scope) == 3)
 		MRT_AWAIT(self, mrt_yield(&s->op));
 	MRT_AWAIT(self, mrt_scope_join(&s->scope));
