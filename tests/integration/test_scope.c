@@ -199,7 +199,7 @@ SCRIPT(no_child_is_added_to_a_join_in_flight)
 
 	MRT_BEGIN(self);
 	mrt_scope_init(&s->scope, 0);
-	ck_assert_int_eq(spawn(&s->scope, (struct child){ .sleep_ns = MRT_MS(2) }), 0);
+	ck_assert_int_eq(spawn(&s->scope, (struct child){ .sleep_ns = MRT_MS(100) }), 0);
 	mrt_scope_join(&s->scope);
 	ck_assert_int_eq(spawn(&s->scope, (struct child){ .result = 0 }), -EBUSY);
 	ck_assert_ptr_eq(mrt_scope_join(&s->scope), &s->scope.mrt__op);
