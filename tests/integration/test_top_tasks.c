@@ -55,7 +55,8 @@ ITEST_CHILD(napper, { struct mrt_op op; unsigned i; })
 ITEST_CHILD(sleeper, { struct mrt_op op; })
 {
 	MRT_BEGIN(self);
-	facts->sleeper_id = mrt_task_id(self);
+	/* relaxed: one of many, or the only one; joined by what the subject is asked for */
+	__atomic_store_n(&facts->sleeper_id, mrt_task_id(self), __ATOMIC_RELAXED);
 	MRT_AWAIT(self, mrt_sleep(&f->op, MRT_SEC(1000)));
 	MRT_RETURN(self, 0);
 }
