@@ -605,11 +605,15 @@ START_TEST(time_without_cpu_has_a_reason)
 	doc = document(t.out);
 	f = find(get(doc, "functions"), "function", "blocker_poll");
 	ck_assert_ptr_nonnull(f);
-	/* a page fault or a sanitizer's lock may make any poll wait for a moment, but not for as long as one sleep */
-	ck_assert_uint_ge(u64(f, "blocked"), BLOCKS);
-	ck_assert_uint_le(u64(f, "blocked"), 2 * BLOCKS);
 	ck_assert_uint_ge(u64(f, "blocked_ns"), BLOCKS * BLOCK_NS);
 	ck_assert_uint_lt(u64(find(get(doc, "functions"), "function", "leaf_poll"), "blocked_ns"), BLOCK_NS);
+	if (ITEST_SANITIZED) {
+		/* their locks make any poll wait for a moment */
+		ck_assert_uint_ge(u64(f, "blocked"), BLOCKS);
+	} else {
+		ck_assert_uint_eq(u64(f, "blocked"), BLOCKS);
+		ck_assert_uint_eq(u64(find(get(doc, "functions"), "function", "leaf_poll"), "blocked"), 0);
+	}
 	workers = get(doc, "workers");
 	ck_assert_uint_eq(json_object_array_length(workers), WORKERS);
 	for (size_t i = 0; i < WORKERS; i++) {
@@ -637,7 +641,7 @@ START_TEST(depths_are_sampled)
 		subject_end(&s);
 		return;
 	}
-	/* seen once: not a tick of the clock in 200 ms */
+	/* seen now and then, not understood: hardly a tick of the clock in 200 ms */
 	for (tries = 0; tries < 3; tries++) {
 		if (doc)
 			json_object_put(doc);
