@@ -5,7 +5,7 @@
  *	on_probe, on_usdt       the probes of Martlet: one program for all of them, told apart by the link's cookie
  *	on_submit_req, ...      io_uring's tracepoints: when the kernel took an op, handed it to io-wq, completed it
  *	on_switch               when a worker's thread loses its CPU, and why
- *	sample                  a clock: how deep the queues are, from the workers' own map
+ *	sampler_begin, _end     a timer of the kernel: how deep the queues are, from the workers' own map
  *
  * A hit costs some 500 ns, nearly all of it the trap, so durations come along with the event that ends them, and nothing
  * is written to user space but for a timeline: all else is added up here. Whatever finds no room is counted (`lost`).
@@ -19,6 +19,7 @@
 #include <bpf/bpf_helpers.h>
 #include <bpf/bpf_tracing.h>
 #include <bpf/usdt.bpf.h>
+#include <linux/time.h>
 
 #include <martlet/stats.h>
 
@@ -31,6 +32,7 @@ const volatile bool with_timeline = false;
 const volatile bool with_tasks = false;
 const volatile __s32 task_id_at = -1;   /* in a task; -1: nobody knows */
 const volatile __u32 workers_nr = 0;    /* of mrt_workers */
+const volatile __u64 sample_ns = 0;
 
 volatile bool active;           /* links come and go one by one; what counts is between the last and the first */
 __u64 tasks_made;               /* entries: those that are no more there had to make room */
@@ -58,6 +60,13 @@ MAP(stages, BPF_MAP_TYPE_PERCPU_ARRAY, __u32, struct trace_hist, TRACE_OPCODES *
 MAP(punts, BPF_MAP_TYPE_HASH, struct trace_punt_key, __u64, 1024);
 MAP(workers, BPF_MAP_TYPE_HASH, struct trace_worker_key, struct trace_worker, 1024);
 MAP(depths, BPF_MAP_TYPE_ARRAY, __u32, struct trace_depths, TRACE_WORKERS_MAX);
+
+/* A timer, and not an event of a CPU's clock: some kernels keep the clock's events from a CPU that idles. */
+struct sampler {
+	struct bpf_timer timer;
+	__u64 due_ns;
+};
+MAP(samplers, BPF_MAP_TYPE_ARRAY, __u32, struct sampler, 1);
 
 /* The process's own: the loader puts its map in the place of this one. */
 MAP(mrt_workers, BPF_MAP_TYPE_ARRAY, __u32, struct mrt_worker_stats, 1);
@@ -682,8 +691,7 @@ static __always_inline void add_depth(struct trace_depths *d, enum trace_depth w
 	d->slots[which][slot < TRACE_DEPTH_SLOTS ? slot : TRACE_DEPTH_SLOTS - 1]++;
 }
 
-SEC("perf_event")
-int sample(void *ctx)
+static void look(void)
 {
 	__u32 i;
 
@@ -700,5 +708,41 @@ int sample(void *ctx)
 		add_depth(d, TRACE_DEPTH_QUEUED, s->queued + s->sq_staged);
 		add_depth(d, TRACE_DEPTH_CQ, s->cq_ready);
 	}
+}
+
+static int on_timer(void *map, __u32 *key, struct sampler *s)
+{
+	__u64 now = bpf_ktime_get_ns();
+
+	look();
+	s->due_ns += sample_ns;
+	if (s->due_ns <= now)
+		s->due_ns = now + sample_ns; /* looks that were missed are not made up for */
+	bpf_timer_start(&s->timer, s->due_ns - now, 0);
+	return 0;
+}
+
+SEC("syscall")
+int sampler_begin(void *ctx)
+{
+	__u32 key = 0;
+	struct sampler *s = bpf_map_lookup_elem(&samplers, &key);
+
+	if (!s)
+		return -1;
+	s->due_ns = bpf_ktime_get_ns() + sample_ns;
+	return bpf_timer_init(&s->timer, &samplers, CLOCK_MONOTONIC) || bpf_timer_set_callback(&s->timer, on_timer) ||
+	       bpf_timer_start(&s->timer, sample_ns, 0);
+}
+
+/* Waits for a look that is under way. */
+SEC("syscall")
+int sampler_end(void *ctx)
+{
+	__u32 key = 0;
+	struct sampler *s = bpf_map_lookup_elem(&samplers, &key);
+
+	if (s)
+		bpf_timer_cancel(&s->timer);
 	return 0;
 }

@@ -16,8 +16,6 @@
 #include <ctype.h>
 #include <errno.h>
 #include <linux/bpf.h>
-#include <linux/perf_event.h>
-#include <sched.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -49,8 +47,9 @@ struct tracer {
 	struct ring_buffer *ring;
 	struct bpf_link *links[LINKS_MAX];
 	unsigned links_nr;
-	int fds[LINKS_MAX];             /* links made by hand, and the sampler's event */
+	int fds[LINKS_MAX];             /* links made by hand */
 	unsigned fds_nr;
+	bool sampling;
 	enum tracer_attach how;
 	unsigned cpus_nr;
 	void *percpu;                   /* a value of each CPU; the largest that is read */
@@ -228,7 +227,8 @@ static void choose_programs(struct tracer *t, const struct tracer_opts *opts)
 	(void)bpf_program__set_autoload(s->progs.on_complete, opts->ops && !words);
 	(void)bpf_program__set_autoload(s->progs.on_complete_words, opts->ops && words);
 	(void)bpf_program__set_autoload(s->progs.on_switch, opts->offcpu);
-	(void)bpf_program__set_autoload(s->progs.sample, opts->workers_fd >= 0);
+	(void)bpf_program__set_autoload(s->progs.sampler_begin, opts->workers_fd >= 0);
+	(void)bpf_program__set_autoload(s->progs.sampler_end, opts->workers_fd >= 0);
 	if (opts->ops) {
 		choose_tracepoint(t, btf, s->progs.on_submit_req, "io_uring_submit_req", 1,
 				  "ops are not split into queued and in the kernel");
@@ -396,25 +396,21 @@ static int attach_files(struct tracer *t, const struct tracer_opts *opts, char w
 
 /* ---- the sampler ---- */
 
-static void attach_sampler(struct tracer *t, const struct tracer_opts *opts)
+static int run_once(const struct bpf_program *prog)
 {
-	struct perf_event_attr attr = { .type = PERF_TYPE_SOFTWARE, .size = sizeof(attr), .config = PERF_COUNT_SW_CPU_CLOCK,
-					.freq = 1, .sample_freq = opts->sample_hz };
-	int cpu = sched_getcpu();
-	long fd = syscall(SYS_perf_event_open, &attr, -1, cpu < 0 ? 0 : cpu, -1, PERF_FLAG_FD_CLOEXEC);
-	struct bpf_link *link;
+	LIBBPF_OPTS(bpf_test_run_opts, run);
+	int err = bpf_prog_test_run_opts(bpf_program__fd(prog), &run);
 
-	if (fd < 0) {
-		note(t, "depths are not sampled: perf_event_open: %s", strerror(errno));
-		return;
-	}
-	link = bpf_program__attach_perf_event(t->skel->progs.sample, (int)fd);
-	if (!link) {
-		note(t, "depths are not sampled: %s", strerror(errno));
-		(void)close((int)fd); /* nothing is attached to it */
-		return;
-	}
-	t->links[t->links_nr++] = link; /* which closes the event, too */
+	return err ? err : run.retval ? -EIO : 0;
+}
+
+static void begin_sampler(struct tracer *t)
+{
+	int err = run_once(t->skel->progs.sampler_begin);
+
+	t->sampling = err == 0;
+	if (err)
+		note(t, "depths are not sampled: starting a BPF timer: %s", strerror(-err));
 }
 
 /* ---- open and close ---- */
@@ -449,6 +445,7 @@ static int load(struct tracer *t, const struct tracer_opts *opts, char why[TRACE
 	s->rodata->with_tasks = opts->tasks;
 	s->rodata->task_id_at = opts->task_id_at;
 	s->rodata->workers_nr = opts->workers_fd >= 0 ? opts->workers_nr : 0;
+	s->rodata->sample_ns = opts->sample_hz ? 1000000000u / opts->sample_hz : 0;
 	choose_programs(t, opts);
 	if (opts->timeline)
 		err = bpf_map__set_max_entries(s->maps.records, buffer_bytes(opts->buffer_bytes));
@@ -481,7 +478,7 @@ static int attach(struct tracer *t, const struct tracer_opts *opts, char why[TRA
 	if (!err)
 		err = attach_files(t, opts, why);
 	if (!err && opts->workers_fd >= 0)
-		attach_sampler(t, opts);
+		begin_sampler(t);
 	t->skel->bss->active = !err;
 	return err;
 }
@@ -532,6 +529,9 @@ void tracer_detach(struct tracer *t)
 {
 	if (t->skel && t->skel->bss)
 		t->skel->bss->active = false;
+	if (t->sampling)
+		(void)run_once(t->skel->progs.sampler_end); /* it ends with its map in any case */
+	t->sampling = false;
 	for (unsigned i = 0; i < t->fds_nr; i++)
 		(void)close(t->fds[i]); /* which is how a link ends */
 	t->fds_nr = 0;

@@ -632,29 +632,21 @@ START_TEST(depths_are_sampled)
 {
 	struct subject s = start_subject(SUBJECT_CAPS_ALL);
 	const char *const args[] = { "--json", "--depths", "--duration=200ms", pid_text(&s), NULL };
-	struct json_object *doc = NULL, *row;
+	struct json_object *doc, *row;
 	struct tracer_run t;
-	unsigned tries;
 
 	if (strcmp(s.backend, "bpf") != 0) {
 		printf("skip: depths: the statistics are in a %s here\n", s.backend);
 		subject_end(&s);
 		return;
 	}
-	/* seen now and then, not understood: hardly a tick of the clock in 200 ms */
-	for (tries = 0; tries < 3; tries++) {
-		if (doc)
-			json_object_put(doc);
-		t = start_trace(SUBJECT_CAPS_ALL, args);
-		ck_assert_msg(wait_trace(&t) == 0, "%s", slurp(t.err));
-		doc = document(t.out);
-		ck_assert_uint_eq(json_object_array_length(get(doc, "depths")), WORKERS);
-		if (u64(json_object_array_get_idx(get(doc, "depths"), 0), "looks") >= 10)
-			break;
-	}
+	t = start_trace(SUBJECT_CAPS_ALL, args);
+	ck_assert_msg(wait_trace(&t) == 0, "%s", slurp(t.err));
+	doc = document(t.out);
+	ck_assert_uint_eq(json_object_array_length(get(doc, "depths")), WORKERS);
 	for (size_t i = 0; i < WORKERS; i++) {
 		row = json_object_array_get_idx(get(doc, "depths"), i);
-		ck_assert_uint_ge(u64(row, "looks"), 10);
+		ck_assert_uint_ge(u64(row, "looks"), 50);       /* of 200, also where its CPU idles */
 		ck_assert_uint_eq(slots_sum(get(row, "local_queue")), u64(row, "looks"));
 		ck_assert_uint_eq(slots_sum(get(row, "inflight")), u64(row, "looks"));
 		ck_assert_uint_eq(u64(get(row, "local_queue"), "sum"), 0);      /* it sleeps */
