@@ -16,6 +16,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #include <martlet/runtime.h>
 #include <martlet/stats.h>
@@ -165,6 +166,27 @@ static inline uint64_t mrt__ring_head(unsigned opcode, unsigned sqe_flags, unsig
 static inline uint64_t mrt__ring_length(uint32_t len, uint32_t op_flags)
 {
 	return len | (uint64_t)op_flags << 32;
+}
+
+/* The same in memory. */
+static inline void mrt__ring_args_set(struct mrt__ring_args *args, uint64_t head, uint64_t off, uint64_t addr, uint64_t length)
+{
+#if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+	/* one by one: an array would be copied with wider loads than it was stored with, and those wait */
+	memcpy(args, &head, sizeof(head));
+	memcpy(&args->off, &off, sizeof(off));
+	memcpy(&args->addr, &addr, sizeof(addr));
+	memcpy(&args->len, &length, sizeof(length));
+#else
+	args->opcode = (uint8_t)head;
+	args->sqe_flags = (uint8_t)(head >> 8);
+	args->buf_index = (uint16_t)(head >> 16);
+	args->fd = (int32_t)(head >> 32);
+	args->len = (uint32_t)length;
+	args->off = off;
+	args->addr = addr;
+	args->op_flags = (uint32_t)(length >> 32);
+#endif
 }
 
 /**

@@ -220,15 +220,8 @@ unsigned mrt__ring_stage_packed(struct mrt__ring *ring, uint64_t head, uint64_t 
 	if (mrt__unlikely(tail - ring->sq_head >= ring->sq_ops_max))
 		return 0; /* the caller's other way looks for room */
 	sqe = sqe_at(ring, tail);
-	/* all 64 bytes, as fill() */
-	sqe->opcode = (uint8_t)head;
-	sqe->flags = (uint8_t)(head >> 8);
-	sqe->ioprio = 0;
-	sqe->fd = (int32_t)(head >> 32);
-	sqe->off = off;
-	sqe->addr = addr;
-	sqe->len = (uint32_t)length;
-	sqe->rw_flags = (int)(length >> 32);
+	/* all 64 bytes, as fill(); what the arguments have as buf_index is ioprio here */
+	mrt__ring_args_set((struct mrt__ring_args *)(void *)sqe, head & ~(UINT64_C(0xffff) << 16), off, addr, length);
 	sqe->user_data = (uintptr_t)user;
 	sqe->buf_index = (uint16_t)(head >> 16);
 	sqe->personality = 0;

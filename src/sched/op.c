@@ -33,6 +33,8 @@
 
 #define STATX_BYTES 256 /* struct statx, since 4.11 */
 #define RANGES_MAX 3u   /* of outputs_of() */
+#define REAP_BATCH 64u
+#define PREFETCH_AHEAD 4u
 #define NO_FIXED UINT16_MAX /* buf_index of an op whose file refused the fixed-buffer opcode */
 
 #if MRT_VALGRIND
@@ -174,15 +176,10 @@ static inline __attribute__((always_inline)) struct mrt__worker *begin(struct mr
 		t->flags &= ~MRT__TASKF_SHARED;
 	if (kind >= MRT__OP_KINDS_SHARED)
 		t->flags |= MRT__TASKF_SHARED;
-	op->why = 0;
-	op->state = MRT__OP_INFLIGHT;
-	op->kind = (uint8_t)kind;
-	op->flags = (uint16_t)flags;
-	op->hflags = 0;
+	op->what = mrt__op_what(MRT__OP_INFLIGHT, kind, flags);
 	op->task = t;
-	op->rflags = 0;
-	/* MRT__OP_MSG_NONE, and when it began, for who looks from outside; relaxed: nobody else knows the op yet */
-	atomic_store_explicit(&op->msg, w->meter.stamp, memory_order_relaxed);
+	/* msg: MRT__OP_MSG_NONE, and when it began, for who looks from outside. Nobody else knows the op yet: no atomic store */
+	op->where = mrt__op_where(w->index, 0, 0, w->meter.stamp);
 	link_op(t, op);
 	return w;
 }
@@ -706,7 +703,6 @@ struct mrt_op *mrt__op_submit(struct mrt__worker *w, struct mrt__op *op)
 
 	mrt__assert_slow(op->kind < MRT__OP_KINDS_SHARED);
 	op->flags |= MRT__OPF_RING;
-	op->ring = w->index;
 	mrt__fire(op_submit, w->index, mrt__arg(op), op->io.opcode, (uint64_t)op->io.fd);
 	/* FIFO among those that wait for credits; what needs none passes them by */
 	if (mrt__likely(!(w->queued_head && op->flags & MRT__OPF_CREDIT)))
@@ -735,7 +731,8 @@ static inline __attribute__((always_inline)) bool stage_simple(struct mrt__worke
 {
 	bool credit = flags & MRT__OPF_CREDIT, mine = mrt__arena_has(&w->arena, (const void *)(uintptr_t)addr);
 	struct mrt__file_use *u = NULL;
-	unsigned sqe_flags = 0, staged_nr;
+	/* the name that its completion and the probes have, whichever form the kernel gets */
+	unsigned name = opcode, sqe_flags = 0, staged_nr;
 	uint16_t index = 0;
 
 	if (mrt__unlikely((credit && w->credits == 0) || w->queued_head))
@@ -771,8 +768,7 @@ static inline __attribute__((always_inline)) bool stage_simple(struct mrt__worke
 		op->rflags = MRT__OPR_HELD;
 	w->credits -= credit;
 	w->inflight++;
-	/* by the name that its completion and the probes have, whichever form the kernel gets */
-	if (mrt__unlikely(mrt__meter_op_start(&w->meter, op->io.opcode)))
+	if (mrt__unlikely(mrt__meter_op_start(&w->meter, name)))
 		stamp(op);
 	if (mrt__unlikely(staged_nr >= MRT__FLUSH_STAGED))
 		(void)mrt__ring_flush(w->ring); /* as said */
@@ -796,36 +792,39 @@ static inline __attribute__((always_inline)) struct mrt_op *start_simple(struct 
 	if (mrt__unlikely(!w))
 		return pub;
 	op->raw = 0;
-	op->ring = w->index;
-	op->io = (struct mrt__ring_args){
-		.opcode = (uint8_t)opcode, .fd = fd, .addr = addr, .len = len, .op_flags = op_flags, .off = off,
-	};
+	mrt__ring_args_set(&op->io, mrt__ring_head(opcode, 0, 0, fd), off, addr, mrt__ring_length(len, op_flags));
 	if (mrt__unlikely(!stage_simple(w, op, opcode, opcode_fixed, flags, fd, addr, len, op_flags, off)))
 		return mrt__op_submit(w, op);
 	mrt__fire(op_submit, w->index, mrt__arg(op), opcode, (uint64_t)fd);
 	return pub;
 }
 
-static inline __attribute__((always_inline)) struct mrt_op *start_rw(struct mrt_op *op, enum mrt__op_kind kind,
-								     enum mrt__opcode opcode,
-								     enum mrt__opcode opcode_fixed, unsigned flags, int fd,
-								     const void *buf, uint32_t len, int64_t off)
+#define FILE_RW (MRT__OPF_CREDIT | MRT__OPF_RETRY) /* at a position: it ends by itself, and may be tried again */
+
+/* At the file's own position, which may be a stream's. */
+static __attribute__((noinline)) struct mrt_op *start_current(struct mrt_op *op, enum mrt__op_kind kind, enum mrt__opcode opcode,
+							      enum mrt__opcode opcode_fixed, unsigned flags, int fd,
+							      const void *buf, uint32_t len, int64_t off)
 {
-	if (mrt__likely(off >= 0))
-		flags |= MRT__OPF_CREDIT | MRT__OPF_RETRY;
-	else if (off != MRT_OFF_CURRENT)
+	if (off != MRT_OFF_CURRENT)
 		return mrt__op_refuse(op, kind, -EINVAL);
 	return start_simple(op, kind, opcode, opcode_fixed, flags, fd, buf, len, 0, (uint64_t)off);
 }
 
 struct mrt_op *mrt__op_start_read(struct mrt_op *op, unsigned flags, int fd, void *buf, uint32_t len, int64_t off)
 {
-	return start_rw(op, MRT__OP_READ, MRT__OPCODE_READ, MRT__OPCODE_READ_FIXED, flags, fd, buf, len, off);
+	if (mrt__unlikely(off < 0))
+		return start_current(op, MRT__OP_READ, MRT__OPCODE_READ, MRT__OPCODE_READ_FIXED, flags, fd, buf, len, off);
+	return start_simple(op, MRT__OP_READ, MRT__OPCODE_READ, MRT__OPCODE_READ_FIXED, flags | FILE_RW, fd, buf, len, 0,
+			    (uint64_t)off);
 }
 
 struct mrt_op *mrt__op_start_write(struct mrt_op *op, unsigned flags, int fd, const void *buf, uint32_t len, int64_t off)
 {
-	return start_rw(op, MRT__OP_WRITE, MRT__OPCODE_WRITE, MRT__OPCODE_WRITE_FIXED, flags, fd, buf, len, off);
+	if (mrt__unlikely(off < 0))
+		return start_current(op, MRT__OP_WRITE, MRT__OPCODE_WRITE, MRT__OPCODE_WRITE_FIXED, flags, fd, buf, len, off);
+	return start_simple(op, MRT__OP_WRITE, MRT__OPCODE_WRITE, MRT__OPCODE_WRITE_FIXED, flags | FILE_RW, fd, buf, len, 0,
+			    (uint64_t)off);
 }
 
 struct mrt_op *mrt__op_start_recv(struct mrt_op *op, unsigned flags, int fd, void *buf, uint32_t len, uint32_t msg_flags)
@@ -1081,21 +1080,102 @@ static inline bool release_simple(struct mrt__worker *w, struct mrt__op *op)
 	return true;
 }
 
-bool mrt__op_step(struct mrt__worker *w, struct mrt__op *op, int32_t res)
+/* What makes an end more than a few stores: see deliver() for the second and third. */
+#define SLOW_FLAGS (MRT__OPF_ALL | MRT__OPF_OWNS_MEM)
+#define SLOW_RFLAGS (MRT__OPR_POLLED | MRT__OPR_TIMED | MRT__OPR_TERMINAL)
+#define SLOW_HFLAGS (MRT__OPH_MSG | MRT__OPH_DEADLINE)
+
+/*
+ * Most I/O: it succeeded, nothing stands behind it, and its task rests here. As finish_kept() and deliver(), without what
+ * cannot be of such an op.
+ *
+ * @return true: the task was made runnable
+ */
+static inline __attribute__((always_inline)) bool finish_simple(struct mrt__worker *w, struct mrt_task *t, struct mrt__op *op,
+								int32_t res)
 {
-	mrt__assert(op->state == MRT__OP_INFLIGHT && !(op->rflags & MRT__OPR_TERMINAL));
+	mrt__assert_slow(op->task == t && mrt__task_rests_at(t, w->index));
+	unlink_op(op);
+	op->res = res;
+	op->state = MRT__OP_DONE;
+	if (mrt__likely(op->hflags & MRT__OPH_AWAITED)) {
+		op->hflags &= (uint8_t)~MRT__OPH_AWAITED;
+		if (mrt__likely(t->await_nr > 0))
+			t->await_nr--;
+	}
+	if (t->await_nr > 0)
+		return false;
+	mrt__task_set_place(t, w->index);
+	mrt__worker_push_woken(w, t);
+	return true;
+}
+
+static inline __attribute__((always_inline)) bool step(struct mrt__worker *w, struct mrt__op *op, int32_t res)
+{
+	const uint64_t slow_what = mrt__op_what(0xff, 0, SLOW_FLAGS), slow_where = mrt__op_where(0, SLOW_RFLAGS, SLOW_HFLAGS, 0);
+	struct mrt_task *t = op->task;
+
 	w->inflight--;
 	w->credits += !!(op->flags & MRT__OPF_CREDIT);
 	/* who listens to op_complete has every op timed that is staged from then on */
-	if (mrt__unlikely(res < 0 || op->flags & MRT__OPF_ALL || op->rflags & (MRT__OPR_POLLED | MRT__OPR_TIMED)))
+	if (mrt__unlikely((op->what & slow_what) != mrt__op_what(MRT__OP_INFLIGHT, 0, 0) || op->where & slow_where || res < 0)) {
+		mrt__assert(op->state == MRT__OP_INFLIGHT && !(op->rflags & MRT__OPR_TERMINAL));
 		return step_slow(w, op, res);
+	}
 	if (op->rflags & MRT__OPR_HELD) {
 		if (mrt__unlikely(!release_simple(w, op)))
 			return step_slow(w, op, res);
 	}
 	mark_written(op, res);
+	/* a task that rests is ours: its place has our index */
+	if (mrt__likely(mrt__task_rests(t) && !(t->flags & MRT__TASKF_RETURNED)))
+		return finish_simple(w, t, op, res);
 	op->rflags |= MRT__OPR_TERMINAL;
 	return finish(w, op, res);
+}
+
+/* ---- reap ---- */
+
+/*
+ * The kernel has copied the data of a whole batch since these lines were last touched, so most of them have left the
+ * nearer caches. Cells are 32-byte aligned: op and header may each begin in the middle of a line.
+ */
+static inline void prefetch_ops(const struct mrt__ring_done *done, unsigned nr)
+{
+	unsigned i;
+
+	for (i = 0; i < nr; i++) {
+		__builtin_prefetch(done[i].user, 1);
+		__builtin_prefetch((char *)done[i].user + 64, 1);
+	}
+}
+
+static inline void prefetch_task(const struct mrt__op *op)
+{
+	__builtin_prefetch(op->task, 1);
+	__builtin_prefetch((char *)op->task + 64, 1);
+}
+
+unsigned mrt__op_reap(struct mrt__worker *w, struct mrt__ring *ring, unsigned room)
+{
+	struct mrt__ring_done done[REAP_BATCH];
+	unsigned events = 0, used = 0, max, nr, i;
+
+	do {
+		max = mrt__min(REAP_BATCH, room - used);
+		nr = mrt__ring_reap(ring, done, max, &events);
+		prefetch_ops(done, nr);
+		for (i = 0; i < nr; i++) {
+			if (i + PREFETCH_AHEAD < nr)
+				prefetch_task(done[i + PREFETCH_AHEAD].user);
+			if (mrt__unlikely(w->big))
+				w->extra = mrt__ring_extra(ring, i);
+			used += step(w, done[i].user, done[i].res);
+		}
+	} while (nr == max && used < room); /* fewer: that was all */
+	if (mrt__unlikely(events & MRT__RING_EVENT_SENTRY))
+		mrt__sentry_on_timer(w);
+	return used;
 }
 
 /* ---- deliver ---- */

@@ -136,19 +136,29 @@ struct mrt__op_wait {
 
 struct __attribute__((may_alias)) mrt__op {
 	int64_t res;
-	int32_t why;
-	uint8_t state;                  /* enum mrt__op_state */
-	uint8_t kind;                   /* enum mrt__op_kind */
-	uint16_t flags;                 /* MRT__OPF_* */
+	union {
+		struct {
+			int32_t why;
+			uint8_t state;          /* enum mrt__op_state */
+			uint8_t kind;           /* enum mrt__op_kind */
+			uint16_t flags;         /* MRT__OPF_* */
+		};
+		uint64_t what;                  /* the four in one: mrt__op_what() */
+	};
 	struct mrt_task *task;
 	struct mrt__op *done_next;
 	struct mrt__op *next;
 	struct mrt__op **pprev;
 	int64_t raw;
-	uint16_t ring;
-	uint8_t rflags;                 /* MRT__OPR_* */
-	uint8_t hflags;                 /* MRT__OPH_* */
-	atomic_uint msg;                /* enum mrt__op_msg */
+	union {
+		struct {
+			uint16_t ring;
+			uint8_t rflags;         /* MRT__OPR_* */
+			uint8_t hflags;         /* MRT__OPH_* */
+			atomic_uint msg;        /* enum mrt__op_msg */
+		};
+		uint64_t where;                 /* the four in one: mrt__op_where() */
+	};
 	union {
 		struct mrt__ring_args io;
 		struct mrt__wheel_entry timer;
@@ -159,6 +169,31 @@ _Static_assert(sizeof(struct mrt__op) == sizeof(struct mrt_op) && sizeof(struct 
 _Static_assert(offsetof(struct mrt__op, io) == 64, "design: the completion path touches the first 64 bytes");
 _Static_assert(offsetof(struct mrt__op, res) == offsetof(struct mrt_op, res), "visible fields");
 _Static_assert(offsetof(struct mrt__op, why) == offsetof(struct mrt_op, why), "visible fields");
+
+/* Fields that are written or looked at together, in one word: a start and an end of an op are many small stores. */
+#if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+#define MRT__OP_PACK(low32, byte4, byte5, high16) \
+	((uint64_t)(uint32_t)(low32) | (uint64_t)(byte4) << 32 | (uint64_t)(byte5) << 40 | (uint64_t)(high16) << 48)
+#define MRT__OP_PACK_LAST(low16, byte2, byte3, high32) \
+	((uint64_t)(low16) | (uint64_t)(byte2) << 16 | (uint64_t)(byte3) << 24 | (uint64_t)(high32) << 32)
+#else
+#define MRT__OP_PACK(low32, byte4, byte5, high16) \
+	((uint64_t)(uint32_t)(low32) << 32 | (uint64_t)(byte4) << 24 | (uint64_t)(byte5) << 16 | (uint64_t)(high16))
+#define MRT__OP_PACK_LAST(low16, byte2, byte3, high32) \
+	((uint64_t)(low16) << 48 | (uint64_t)(byte2) << 40 | (uint64_t)(byte3) << 32 | (uint64_t)(high32))
+#endif
+
+/* For op->what: why is 0. */
+static inline uint64_t mrt__op_what(enum mrt__op_state state, unsigned kind, unsigned flags)
+{
+	return MRT__OP_PACK(0, state, kind, flags);
+}
+
+/* For op->where. */
+static inline uint64_t mrt__op_where(uint16_t ring, unsigned rflags, unsigned hflags, uint32_t msg)
+{
+	return MRT__OP_PACK_LAST(ring, rflags, hflags, msg);
+}
 
 static inline struct mrt__op *mrt__op_of(struct mrt_op *op)
 {

@@ -6,12 +6,13 @@
 #include "sched/op.h"
 
 /**
- * A CQE came for an op: go on with it (a step of an _all form, another try), or finish it.
+ * Take CQEs: each op goes on (a step of an _all form, another try), or is handed to its task. Within a turn.
  *
  * @thread  the ring's owner
- * @return true: its task was made runnable
+ * @param room  tasks' slots in the local queue
+ * @return tasks made runnable, at most room
  */
-bool mrt__op_step(struct mrt__worker *w, struct mrt__op *op, int32_t res);
+unsigned mrt__op_reap(struct mrt__worker *w, struct mrt__ring *ring, unsigned room);
 
 /* The holder delivers an op that is finished; it may have to wait for a message or a deadline. */
 void mrt__op_deliver(struct mrt_task *t, struct mrt__op *op);

@@ -23,8 +23,6 @@
 #include "base/assert.h"
 #include "sched/op_run.h"
 
-#define REAP_BATCH 64u
-#define PREFETCH_AHEAD 4u
 #define DRAIN_MAX 128u          /* completions that one turn asks the kernel for beyond the first pass */
 #define CREDIT_RESERVE_SHIFT 3  /* an eighth of the CQ is kept for wakes, messages and waits for peers */
 #define TUNE_TARGET_NS (200 * MRT__NS_PER_US)
@@ -389,49 +387,6 @@ void mrt__worker_flush(struct mrt__worker *w)
 		(void)mrt__ring_flush(w->polled); /* the same */
 }
 
-/*
- * The kernel has copied the data of a whole batch since these lines were last touched, so most of them have left the
- * nearer caches. Cells are 32-byte aligned: op and header may each begin in the middle of a line.
- */
-static void prefetch_ops(const struct mrt__ring_done *done, unsigned nr)
-{
-	unsigned i;
-
-	for (i = 0; i < nr; i++) {
-		__builtin_prefetch(done[i].user, 1);
-		__builtin_prefetch((char *)done[i].user + 64, 1);
-	}
-}
-
-static void prefetch_task(const struct mrt__op *op)
-{
-	__builtin_prefetch(op->task, 1);
-	__builtin_prefetch((char *)op->task + 64, 1);
-}
-
-/* Hand up to `room` finished ops to their tasks. @return tasks' slots used, at most room */
-static unsigned reap(struct mrt__worker *w, struct mrt__ring *ring, unsigned room)
-{
-	struct mrt__ring_done done[REAP_BATCH];
-	unsigned events = 0, used = 0, max, nr, i;
-
-	do {
-		max = mrt__min(REAP_BATCH, room - used);
-		nr = mrt__ring_reap(ring, done, max, &events);
-		prefetch_ops(done, nr);
-		for (i = 0; i < nr; i++) {
-			if (i + PREFETCH_AHEAD < nr)
-				prefetch_task(done[i + PREFETCH_AHEAD].user);
-			if (mrt__unlikely(w->big))
-				w->extra = mrt__ring_extra(ring, i);
-			used += mrt__op_step(w, done[i].user, done[i].res);
-		}
-	} while (nr == max && used < room); /* fewer: that was all */
-	if (mrt__unlikely(events & MRT__RING_EVENT_SENTRY))
-		mrt__sentry_on_timer(w);
-	return used;
-}
-
 static unsigned take_yielded(struct mrt__worker *w, unsigned room)
 {
 	unsigned nr = 0;
@@ -506,9 +461,9 @@ static unsigned source_take(struct mrt__worker *w, enum source s, uint64_t now, 
 	case SOURCE_YIELDED:
 		return take_yielded(w, room);
 	case SOURCE_CQ:
-		return reap(w, w->ring, room);
+		return mrt__op_reap(w, w->ring, room);
 	case SOURCE_POLLED:
-		return reap(w, w->polled, room);
+		return mrt__op_reap(w, w->polled, room);
 	case SOURCE_TIMERS:
 		return mrt__worker_fire(w, w, now, room);
 	case SOURCES_NR:
@@ -540,7 +495,7 @@ static __attribute__((noinline)) unsigned refill_shared(struct mrt__worker *w, u
 		}
 	}
 	if (room == 0 && mrt__ring_ready(w->ring) > 0)
-		(void)reap(w, w->ring, 0); /* wakes and acknowledgements need no slot */
+		(void)mrt__op_reap(w, w->ring, 0); /* wakes and acknowledgements need no slot */
 	return total;
 }
 
@@ -616,7 +571,7 @@ static unsigned drain_deferred(struct mrt__worker *w)
 
 	while (total < DRAIN_MAX && mrt__ring_has_deferred(w->ring) && (room = mrt__runq_room(&w->runq)) > 0) {
 		(void)mrt__ring_flush(w->ring); /* looked at by its completions */
-		nr = reap(w, w->ring, mrt__min(room, DRAIN_MAX - total));
+		nr = mrt__op_reap(w, w->ring, mrt__min(room, DRAIN_MAX - total));
 		if (nr == 0)
 			break; /* the flag alone is only a hint */
 		total += nr;
