@@ -199,6 +199,12 @@ static inline void mrt__ring_args_set(struct mrt__ring_args *args, uint64_t head
  */
 unsigned mrt__ring_stage_packed(struct mrt__ring *ring, uint64_t head, uint64_t off, uint64_t addr, uint64_t length, void *user);
 
+/*
+ * Have the receive that was staged last wait for data before it tries: a first try that finds none is not free. Kernel 5.19;
+ * the descriptor must be a socket's. @thread owner, before anything else is staged or flushed
+ */
+void mrt__ring_poll_first(struct mrt__ring *ring);
+
 /* Bytes of a command: struct nvme_uring_cmd. */
 #define MRT__RING_CMD_BYTES 72u
 

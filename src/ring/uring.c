@@ -233,6 +233,14 @@ unsigned mrt__ring_stage_packed(struct mrt__ring *ring, uint64_t head, uint64_t 
 	return tail - ring->sq_head;
 }
 
+void mrt__ring_poll_first(struct mrt__ring *ring)
+{
+	struct io_uring_sqe *sqe = sqe_at(ring, ring->sq_tail - 1);
+
+	mrt__assert(sqe->opcode == IORING_OP_RECV);
+	sqe->ioprio = IORING_RECVSEND_POLL_FIRST;
+}
+
 bool mrt__ring_stage_cmd(struct mrt__ring *ring, const struct mrt__ring_args *args, const void *cmd, void *user)
 {
 	mrt__assert(ring->extras);

@@ -721,13 +721,44 @@ struct mrt_op *mrt__op_submit(struct mrt__worker *w, struct mrt__op *op)
 }
 
 /*
+ * A receive tries at once, and if there is no data the kernel waits for some and tries again. Where most first tries of late
+ * have failed (requests and replies), the kernel is told to wait first, which saves that try; where they succeed, waiting
+ * first would cost more. Which it was is seen by when it ends: with its submission, in the turn after its start, or later.
+ * Only on a descriptor that is known to be a socket, because this op was used on it before: on others the kernel would wait
+ * for data and not refuse.
+ */
+#define RECV_FOUND_SHIFT 3u
+#define RECV_FOUND_MIN 64u      /* of 255: below it, wait first */
+
+/* Before the op is begun. */
+static inline bool may_poll_first(const struct mrt__worker *w, const struct mrt__op *op, int fd)
+{
+	return w && w->recv_polls && w->recv_found < RECV_FOUND_MIN && op->state == MRT__OP_DONE && op->io.fd == fd &&
+	       (op->kind == MRT__OP_RECV || op->kind == MRT__OP_SEND);
+}
+
+/* The turn in which a receive began, in a field that none of a socket's ops has. */
+static inline void mark_turn(const struct mrt__worker *w, struct mrt__op *op)
+{
+	op->io.buf_index = (uint16_t)w->stats->turns;
+}
+
+static inline void learn_recv(struct mrt__worker *w, const struct mrt__op *op)
+{
+	if (op->io.buf_index == (uint16_t)w->stats->turns)
+		w->recv_found += (uint8_t)(UINT8_MAX - w->recv_found) >> RECV_FOUND_SHIFT;
+	else
+		w->recv_found -= w->recv_found >> RECV_FOUND_SHIFT;
+}
+
+/*
  * What most I/O comes to, in registers: one buffer, on the worker's own ring, by a file that is plain or in the ring's table.
  * @return false: nothing was done; mrt__op_submit() deals with it
  */
 static inline __attribute__((always_inline)) bool stage_simple(struct mrt__worker *w, struct mrt__op *op, unsigned opcode,
 							       unsigned opcode_fixed, unsigned flags, int fd,
 							       uint64_t addr, uint32_t len, uint32_t op_flags,
-							       uint64_t off)
+							       uint64_t off, bool poll_first)
 {
 	bool credit = flags & MRT__OPF_CREDIT, mine = mrt__arena_has(&w->arena, (const void *)(uintptr_t)addr);
 	struct mrt__file_use *u = NULL;
@@ -762,6 +793,10 @@ static inline __attribute__((always_inline)) bool stage_simple(struct mrt__worke
 			mrt__arena_release(&w->arena, addr);
 		return false;
 	}
+	if (poll_first)
+		mrt__ring_poll_first(w->ring);
+	if (opcode_fixed == MRT__OPCODE_RECV)
+		mark_turn(w, op);
 	if (u)
 		u->inflight++;
 	if (u || mine)
@@ -779,7 +814,7 @@ static inline __attribute__((always_inline)) struct mrt_op *start_simple(struct 
 									 enum mrt__opcode opcode,
 									 enum mrt__opcode opcode_fixed, unsigned flags,
 									 int fd, const void *buf, uint32_t len,
-									 uint32_t op_flags, uint64_t off)
+									 uint32_t op_flags, uint64_t off, bool poll_first)
 {
 	struct mrt__op *op = mrt__op_of(pub);
 	uint64_t addr = (uintptr_t)buf;
@@ -793,7 +828,8 @@ static inline __attribute__((always_inline)) struct mrt_op *start_simple(struct 
 		return pub;
 	op->raw = 0;
 	mrt__ring_args_set(&op->io, mrt__ring_head(opcode, 0, 0, fd), off, addr, mrt__ring_length(len, op_flags));
-	if (mrt__unlikely(!stage_simple(w, op, opcode, opcode_fixed, flags, fd, addr, len, op_flags, off)))
+	if (mrt__unlikely(!stage_simple(w, op, opcode, opcode_fixed, flags, fd, addr, len, op_flags, off,
+					poll_first)))
 		return mrt__op_submit(w, op);
 	mrt__fire(op_submit, w->index, mrt__arg(op), opcode, (uint64_t)fd);
 	return pub;
@@ -808,7 +844,7 @@ static __attribute__((noinline)) struct mrt_op *start_current(struct mrt_op *op,
 {
 	if (off != MRT_OFF_CURRENT)
 		return mrt__op_refuse(op, kind, -EINVAL);
-	return start_simple(op, kind, opcode, opcode_fixed, flags, fd, buf, len, 0, (uint64_t)off);
+	return start_simple(op, kind, opcode, opcode_fixed, flags, fd, buf, len, 0, (uint64_t)off, false);
 }
 
 struct mrt_op *mrt__op_start_read(struct mrt_op *op, unsigned flags, int fd, void *buf, uint32_t len, int64_t off)
@@ -816,7 +852,7 @@ struct mrt_op *mrt__op_start_read(struct mrt_op *op, unsigned flags, int fd, voi
 	if (mrt__unlikely(off < 0))
 		return start_current(op, MRT__OP_READ, MRT__OPCODE_READ, MRT__OPCODE_READ_FIXED, flags, fd, buf, len, off);
 	return start_simple(op, MRT__OP_READ, MRT__OPCODE_READ, MRT__OPCODE_READ_FIXED, flags | FILE_RW, fd, buf, len, 0,
-			    (uint64_t)off);
+			    (uint64_t)off, false);
 }
 
 struct mrt_op *mrt__op_start_write(struct mrt_op *op, unsigned flags, int fd, const void *buf, uint32_t len, int64_t off)
@@ -824,17 +860,19 @@ struct mrt_op *mrt__op_start_write(struct mrt_op *op, unsigned flags, int fd, co
 	if (mrt__unlikely(off < 0))
 		return start_current(op, MRT__OP_WRITE, MRT__OPCODE_WRITE, MRT__OPCODE_WRITE_FIXED, flags, fd, buf, len, off);
 	return start_simple(op, MRT__OP_WRITE, MRT__OPCODE_WRITE, MRT__OPCODE_WRITE_FIXED, flags | FILE_RW, fd, buf, len, 0,
-			    (uint64_t)off);
+			    (uint64_t)off, false);
 }
 
-struct mrt_op *mrt__op_start_recv(struct mrt_op *op, unsigned flags, int fd, void *buf, uint32_t len, uint32_t msg_flags)
+struct mrt_op *mrt__op_start_recv(struct mrt_op *pub, unsigned flags, int fd, void *buf, uint32_t len, uint32_t msg_flags)
 {
-	return start_simple(op, MRT__OP_RECV, MRT__OPCODE_RECV, MRT__OPCODE_RECV, flags, fd, buf, len, msg_flags, 0);
+	bool poll_first = msg_flags == 0 && may_poll_first(mrt__worker_self, mrt__op_of(pub), fd);
+
+	return start_simple(pub, MRT__OP_RECV, MRT__OPCODE_RECV, MRT__OPCODE_RECV, flags, fd, buf, len, msg_flags, 0, poll_first);
 }
 
 struct mrt_op *mrt__op_start_send(struct mrt_op *op, unsigned flags, int fd, const void *buf, uint32_t len, uint32_t msg_flags)
 {
-	return start_simple(op, MRT__OP_SEND, MRT__OPCODE_SEND, MRT__OPCODE_SEND, flags, fd, buf, len, msg_flags, 0);
+	return start_simple(op, MRT__OP_SEND, MRT__OPCODE_SEND, MRT__OPCODE_SEND, flags, fd, buf, len, msg_flags, 0, false);
 }
 
 void mrt__op_submit_close(struct mrt__worker *w, struct mrt__op *op, int fd)
@@ -1126,6 +1164,8 @@ static inline __attribute__((always_inline)) bool step(struct mrt__worker *w, st
 		if (mrt__unlikely(!release_simple(w, op)))
 			return step_slow(w, op, res);
 	}
+	if (op->kind == MRT__OP_RECV)
+		learn_recv(w, op);
 	mark_written(op, res);
 	/* a task that rests is ours: its place has our index */
 	if (mrt__likely(mrt__task_rests(t) && !(t->flags & MRT__TASKF_RETURNED)))

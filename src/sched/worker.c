@@ -57,6 +57,8 @@ int mrt__worker_create(const struct mrt__worker_opts *opts, struct mrt__worker *
 	w->credits = w->credits_max = opts->cq_entries - (opts->cq_entries >> CREDIT_RESERVE_SHIFT);
 	mrt__rand_init(&w->rand, opts->seed);
 	w->big = opts->sched->polled_opts.flags & MRT__RING_OPT_BIG;
+	w->recv_found = UINT8_MAX;
+	w->recv_polls = mrt__ring_has_opcode(opts->ring, MRT__OPCODE_SOCKET); /* came with the same kernel */
 	w->file_mask = opts->sched->files->max - 1;
 	w->file_use = calloc(opts->sched->files->max, sizeof(*w->file_use));
 	if (!w->file_use || mrt__arena_view_init(&w->arena, opts->sched->arena, NULL)) {

@@ -84,6 +84,8 @@ struct mrt__worker {
 	uint64_t extra;                 /* ... the second result of the completion that is being dealt with */
 	struct mrt__meter meter;
 	struct mrt__foresight foresight[MRT__FORESIGHTS_NR];
+	uint8_t recv_found;             /* share of receives that found data when the kernel got them, of 255; see op.c */
+	bool recv_polls;                /* the kernel can wait for data first */
 	int64_t alive_shared;           /* tasks and timers of ours that mrt_global has been told of */
 	int64_t timers_shared;
 

@@ -1173,6 +1173,13 @@ unsigned mrt__ring_stage_packed(struct mrt__ring *ring, uint64_t head, uint64_t 
 	return mrt__ring_stage(ring, &args, 0, user) ? ring->sq_nr : 0;
 }
 
+/* Here a receive ends when it ends. */
+void mrt__ring_poll_first(struct mrt__ring *ring)
+{
+	sim_check(ring->sq_nr > 0 && ring->sq[ring->sq_nr - 1].args.opcode == MRT__OPCODE_RECV,
+		  "ring %u: what was staged last is no receive", ring->index);
+}
+
 /* What a command does is the device's affair; here it ends as a NOP does, or with an error. */
 bool mrt__ring_stage_cmd(struct mrt__ring *ring, const struct mrt__ring_args *args, const void *cmd, void *user)
 {
