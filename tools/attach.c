@@ -35,6 +35,8 @@
 #define WORKERS_MAX 1024u       /* more is not a runtime */
 #define RUNTIMES_MAX 64u        /* of one process: each costs us memory, and its owner a memfd that may be empty */
 #define PAGE_BYTES 4096u
+#define GLOBAL_HEAD_BYTES offsetof(struct mrt_global_stats, name) /* the same in every version */
+#define GLOBAL_BYTES_MAX 65536u /* of any version */
 #define LOOK_FDS_NR 6u          /* open at a time: /proc, a folder in it, what is there, and what that is compared with */
 
 static const struct {
@@ -373,6 +375,12 @@ static int open_map(const struct source *src, enum attach_block b, uint32_t id, 
 	return bpfmap_by_pin(path, ret_writable);
 }
 
+static int refuse_version(struct scan *s, int pid, uint32_t version)
+{
+	return refuse(s, pid, "process %d has another version of libmartlet: its statistics are of version %u, this program (martlet "
+		      MRT_VERSION_STRING ") knows %d", pid, version, MRT_STATS_VERSION);
+}
+
 static int check_map(struct scan *s, int pid, enum attach_block b, const struct bpfmap_info *info, unsigned nr)
 {
 	if (info->type != BPF_MAP_TYPE_ARRAY || strcmp(info->name, blocks[b].name) != 0)
@@ -437,24 +445,47 @@ static int open_maps(struct scan *s, struct attach *a, const struct source *src,
 	return 0;
 }
 
+/*
+ * What is in a mrt_global of any version, as far as its head.
+ *
+ * @return NULL: it is none, or there is no memory
+ */
+static struct mrt_global_stats *read_global(struct scan *s, int fd, const struct bpfmap_info *info)
+{
+	size_t bytes = sizeof(struct mrt_global_stats);
+	struct mrt_global_stats *g;
+
+	/* other types write more than one value */
+	if (info->type != BPF_MAP_TYPE_ARRAY || info->value_bytes < GLOBAL_HEAD_BYTES || info->value_bytes > GLOBAL_BYTES_MAX)
+		return NULL;
+	if (info->value_bytes > bytes)
+		bytes = (info->value_bytes + 127) / 128 * 128;
+	g = aligned_alloc(128, bytes);
+	if (!g) {
+		s->err = -ENOMEM;
+		return NULL;
+	}
+	memset(g, 0, bytes);
+	if (bpfmap_lookup(fd, 0, g) == 0)
+		return g;
+	free(g);
+	return NULL;
+}
+
 /* A mrt_global: adds its runtime. Takes fd over. */
 static void consider_maps(struct scan *s, const struct source *src, int fd, const struct bpfmap_info *info)
 {
-	struct mrt_global_stats *g = aligned_alloc(128, sizeof(*g));
+	struct mrt_global_stats *g = read_global(s, fd, info);
+	int pid = g ? owner_of(s, g) : 0;
 	struct attach *a = NULL;
-	int pid = 0;
 
-	if (!g) {
-		s->err = -ENOMEM;
+	if (pid == 0 || !is_wanted(s, pid))
+		goto out;
+	if (g->version != MRT_STATS_VERSION) {
+		(void)refuse_version(s, pid, g->version);
 		goto out;
 	}
-	if (info->value_bytes != sizeof(*g)) {
-		(void)check_map(s, src->pid, ATTACH_GLOBAL, info, 1);
-		goto out;
-	}
-	if (bpfmap_lookup(fd, 0, g) == 0)
-		pid = owner_of(s, g);
-	if (pid == 0 || !is_wanted(s, pid) || has_already(s, pid, g) || has_too_many(s, pid))
+	if (check_map(s, pid, ATTACH_GLOBAL, info, 1) || has_already(s, pid, g) || has_too_many(s, pid))
 		goto out;
 	if (g->workers_nr == 0 || g->workers_nr > WORKERS_MAX) {
 		(void)refuse(s, pid, "process %d: its mrt_global says that it has %u workers", pid, g->workers_nr);
@@ -547,8 +578,7 @@ static bool fits(size_t bytes, uint32_t off, uint64_t nr, uint32_t each)
 static int check_file(struct scan *s, int pid, const struct mrt_stats_file *f, size_t bytes)
 {
 	if (f->version != MRT_STATS_VERSION)
-		return refuse(s, pid, "process %d has another version of libmartlet: its statistics are of version %u, this "
-			      "program (martlet " MRT_VERSION_STRING ") knows %d", pid, f->version, MRT_STATS_VERSION);
+		return refuse_version(s, pid, f->version);
 	if (f->worker_bytes != blocks[ATTACH_WORKERS].bytes || f->hist_bytes != blocks[ATTACH_HISTS].bytes ||
 	    f->global_bytes != blocks[ATTACH_GLOBAL].bytes || f->ctl_bytes != blocks[ATTACH_CTL].bytes)
 		return refuse(s, pid, "process %d has another version of libmartlet: its blocks have %u, %u, %u and %u bytes, "

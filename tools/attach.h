@@ -12,7 +12,8 @@
  *
  * Whose they are is never taken from a name: the block mrt_global says process, start time and PID namespace, and the process
  * must be that one and alive. So a pin of a dead process, a number that was used again, and a child that inherited the
- * descriptors are refused. So are blocks of other sizes than those of this program's <martlet/stats.h>.
+ * descriptors are refused. So is another version of the statistics than that of this program's <martlet/stats.h>: that process has
+ * another libmartlet.
  *
  * Not thread-safe: a set belongs to one thread.
  */

@@ -121,17 +121,21 @@ enum mrt_timing {
 	X(counter, u64, local_queue_ns, "integral of the local queue's length over time, task ns")                     \
 	X(counter, u64, inflight_ns, "integral of inflight over time, op ns")
 
-/* mrt_global: the whole runtime. Several writers: atomic adds, or under the lock of what is described. */
+/*
+ * mrt_global: the whole runtime. Several writers: atomic adds, or under the lock of what is described. The first four fields stand
+ * there in every version, so that whoever knows another one can say whose it is; the other maps have the same version.
+ */
 #define MRT_GLOBAL_STATS(X, A, L)                                                                                      \
-	A(info, char, name, 16, "name of the runtime")                                                                 \
+	X(info, u32, version, "of the layout of all four maps: MRT_STATS_VERSION")                                     \
 	X(info, u32, pid, "process")                                                                                   \
+	X(info, u64, pid_ns, "PID namespace of pid: inode of /proc/self/ns/pid")                                       \
+	X(info, u64, start_ticks, "start time of the process, field 22 of /proc/PID/stat")                             \
+	A(info, char, name, 16, "name of the runtime")                                                                 \
 	X(info, u32, workers_nr, "workers")                                                                            \
 	X(info, u32, flavour, "enum mrt_flavour")                                                                      \
 	X(info, u32, map_workers, "id of the BPF map mrt_workers; 0: none")                                            \
 	X(info, u32, map_hists, "id of mrt_hists")                                                                     \
 	X(info, u32, map_ctl, "id of mrt_ctl")                                                                         \
-	X(info, u64, pid_ns, "PID namespace of pid: inode of /proc/self/ns/pid")                                       \
-	X(info, u64, start_ticks, "start time of the process, field 22 of /proc/PID/stat")                             \
 	X(info, u64, created_ns, "when the runtime was made, CLOCK_MONOTONIC")                                         \
 	X(info, u64, runtime, "address of the runtime in the process")                                                 \
 	X(info, u64, layout, "address of its struct mrt_layout (martlet/layout.h); 0: none")                           \
@@ -230,16 +234,17 @@ static inline uint64_t mrt_hist_min_ns(unsigned bucket)
 	return bucket ? (uint64_t)(4 + (bucket - 1) % 4) << (octave - 2) : 0;
 }
 
+#define MRT_STATS_VERSION 3 /* rises with each change of the layout of a map, or of the memfd */
+
 /*
  * Where BPF is not allowed: the memfd `mrt_workers` (see the links in /proc/PID/fd) begins with this; then the blocks at
  * their offsets. Its size is sealed.
  */
 #define MRT_STATS_MAGIC UINT64_C(0x315441545354524d) /* "MRTSTAT1" in memory, on little-endian machines */
-#define MRT_STATS_VERSION 2
 
 struct mrt_stats_file {
 	uint64_t magic;
-	uint32_t version;               /* rises with each change of layout */
+	uint32_t version;               /* MRT_STATS_VERSION */
 	uint32_t workers_nr;
 	uint32_t workers_off, worker_bytes;     /* [workers_nr] struct mrt_worker_stats */
 	uint32_t hists_off, hist_bytes;         /* [workers_nr] struct mrt_worker_hists */

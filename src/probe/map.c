@@ -10,6 +10,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#define VALUE_BYTES_MAX 4096u /* that are read; the kernel gives whole ones */
+
 static int bpf(enum bpf_cmd cmd, union bpf_attr *attr)
 {
 	long ret = syscall(SYS_bpf, cmd, attr, sizeof(*attr));
@@ -75,17 +77,21 @@ static int read_element(int fd, const char *name, void *value, uint32_t value_by
 {
 	union bpf_attr attr = { .map_fd = (uint32_t)fd };
 	struct bpf_map_info info;
+	uint64_t whole[VALUE_BYTES_MAX / 8];
 	uint32_t key = 0;
 	int err = get_info(fd, &info);
 
 	if (err)
 		return err;
-	if (info.type != BPF_MAP_TYPE_ARRAY || info.value_size != value_bytes ||
+	if (info.type != BPF_MAP_TYPE_ARRAY || info.value_size < value_bytes || info.value_size > sizeof(whole) ||
 	    strncmp(info.name, name, sizeof(info.name)) != 0)
 		return -EINVAL;
 	attr.key = (uintptr_t)&key;
-	attr.value = (uintptr_t)value;
-	return bpf(BPF_MAP_LOOKUP_ELEM, &attr);
+	attr.value = (uintptr_t)whole;
+	err = bpf(BPF_MAP_LOOKUP_ELEM, &attr);
+	if (!err)
+		memcpy(value, whole, value_bytes);
+	return err;
 }
 
 int mrt__map_read_pinned(const char *path, const char *name, void *value, uint32_t value_bytes)

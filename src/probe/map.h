@@ -33,7 +33,7 @@ uint32_t mrt__map_id(int fd);
 /* Give it a name in bpffs. @return 0, -errno */
 int mrt__map_pin(int fd, const char *path);
 
-/* Read element 0 of the map pinned at path. @return 0, -errno; -EINVAL: no array of that name and size of values */
+/* Read the beginning of element 0 of the map pinned at path. @return 0, -errno; -EINVAL: no array of that name, or of smaller values */
 int mrt__map_read_pinned(const char *path, const char *name, void *value, uint32_t value_bytes);
 
 #endif

@@ -5,9 +5,9 @@
  *	/sys/fs/bpf/mrt/PID/{mrt_workers,mrt_hists,mrt_global,mrt_ctl}    PID-2, PID-3: further runtimes of the process
  *
  * A pin outlives its process. So whoever pins first removes what the dead have left: a folder whose mrt_global names a
- * process of this PID namespace that is gone, or that began at another time (the number was used again). What cannot
- * be read, is laid out differently, or belongs to another PID namespace is left alone: from here nobody could say
- * whether that process lives.
+ * process of this PID namespace that is gone, or that began at another time (the number was used again); also one of another
+ * version, since that much stands in the same place in all. What cannot be read, or belongs to another PID namespace is left
+ * alone: from here nobody could say whether that process lives.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -62,7 +62,8 @@ static bool is_stale(const char *folder, uint64_t pid_ns)
 	struct mrt_global_stats global;
 	char path[PATH_BYTES];
 
-	if (mrt__map_read_pinned(path_of(folder, MRT__STAT_GLOBAL, path), mrt__stat_blocks[MRT__STAT_GLOBAL].map_name, &global, sizeof(global)))
+	if (mrt__map_read_pinned(path_of(folder, MRT__STAT_GLOBAL, path), mrt__stat_blocks[MRT__STAT_GLOBAL].map_name, &global,
+				 offsetof(struct mrt_global_stats, name)))
 		return false;
 	return global.pid_ns == pid_ns && mrt__stats_start_ticks((int)global.pid) != global.start_ticks;
 }

@@ -278,6 +278,7 @@ static void fill_consts(struct mrt__stats *s, const struct mrt__stats_opts *opts
 	struct stat ns;
 	unsigned i;
 
+	mrt__stat_set(&g->version, MRT_STATS_VERSION);
 	(void)snprintf(g->name, sizeof(g->name), "%s", opts->name ? opts->name : ""); /* cut to fit */
 	mrt__stat_set(&g->workers_nr, s->workers_nr);
 	mrt__stat_set(&g->flavour, opts->flavour);

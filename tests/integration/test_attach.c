@@ -761,27 +761,39 @@ START_TEST(no_descriptors_left_is_an_error_and_not_an_empty_machine)
 }
 END_TEST
 
-START_TEST(a_map_of_another_size_is_refused)
+#define GLOBAL_BYTES sizeof(struct mrt_global_stats)
+
+static const struct {
+	unsigned type;
+	size_t bytes;
+	uint32_t version;
+	const char *why;
+} other_maps[] = {
+	{ BPF_MAP_TYPE_ARRAY, GLOBAL_BYTES, MRT_STATS_VERSION + 1, "another version of libmartlet: its statistics are of version " },
+	{ BPF_MAP_TYPE_ARRAY, GLOBAL_BYTES + 8, MRT_STATS_VERSION + 1, "another version of libmartlet: its statistics are of version " },
+	{ BPF_MAP_TYPE_ARRAY, offsetof(struct mrt_global_stats, name), 1, "another version of libmartlet: its statistics are of version " },
+	{ BPF_MAP_TYPE_ARRAY, GLOBAL_BYTES + 8, MRT_STATS_VERSION, "another version of libmartlet: its mrt_global has elements of" },
+	{ BPF_MAP_TYPE_ARRAY, 16, MRT_STATS_VERSION, "shows no Martlet runtime" },
+	{ BPF_MAP_TYPE_PERCPU_ARRAY, GLOBAL_BYTES, MRT_STATS_VERSION, "shows no Martlet runtime" }, /* gives a value a CPU */
+};
+
+START_TEST(a_map_of_another_version_is_refused_in_a_sentence)
 {
-	union bpf_attr attr = { .map_type = BPF_MAP_TYPE_ARRAY, .map_flags = BPF_F_MMAPABLE, .key_size = 4,
-				.value_size = sizeof(struct mrt_global_stats) + 8, .max_entries = 1, .map_name = "mrt_global" };
-	struct attach_set set = { 0 };
-	bool told = false;
-	unsigned i;
-	long fd;
+	const struct mrt_global_stats g = { .version = other_maps[_i].version, .pid = (uint32_t)getpid(), .workers_nr = 2,
+					    .pid_ns = proc_own_pid_ns(), .start_ticks = proc_start_ticks(getpid()) };
+	char why[128], nr[16] = "";
+	int fd;
 
 	if (!has_bpf) {
 		printf("skipped: no maps here\n");
 		return;
 	}
-	fd = syscall(SYS_bpf, BPF_MAP_CREATE, &attr, sizeof(attr));
-	ck_assert_int_ge(fd, 0);
-	ck_assert_int_eq(attach_scan(&set, NULL, 0), 0);
-	for (i = 0; i < set.refusals_nr && i < ATTACH_REFUSALS_MAX; i++)
-		told |= strstr(set.refusals[i].why, "another version of libmartlet") != NULL;
-	ck_assert(told);
-	attach_set_close(&set);
-	close((int)fd);
+	fd = observe_fake_global(other_maps[_i].type, other_maps[_i].bytes, &g);
+	if (other_maps[_i].version != MRT_STATS_VERSION)
+		snprintf(nr, sizeof(nr), "%u,", other_maps[_i].version);
+	snprintf(why, sizeof(why), "%s%s", other_maps[_i].why, nr);
+	check_refused(getpid(), why);
+	close(fd);
 }
 END_TEST
 
@@ -837,7 +849,8 @@ int main(void)
 	tcase_add_test(tc, a_process_cannot_fill_us_with_runtimes);
 	tcase_add_test(tc, a_fifo_of_that_name_is_not_waited_for);
 	tcase_add_loop_test(tc, no_descriptors_left_is_an_error_and_not_an_empty_machine, 0, 2);
-	tcase_add_test(tc, a_map_of_another_size_is_refused);
+	tcase_add_loop_test(tc, a_map_of_another_version_is_refused_in_a_sentence, 0,
+			    (int)(sizeof(other_maps) / sizeof(other_maps[0])));
 	suite_add_tcase(suite, tc);
 	return itest_main(suite);
 }

@@ -753,6 +753,31 @@ START_TEST(pins_are_made_on_request_and_go_with_the_runtime)
 }
 END_TEST
 
+/* What a process has left that had two runtimes, the second of another version of the library. */
+static void leave_another_version(pid_t pid)
+{
+	union bpf_attr attr = { .pathname = 0 };
+	struct mrt_global_stats g = { 0 };
+	char path[64];
+	struct observe o;
+	int fd;
+
+	ck_assert_int_eq(observe_open(pid, &o), 0);
+	g.version = MRT_STATS_VERSION + 1;
+	g.pid = o.global->pid;
+	g.pid_ns = o.global->pid_ns;
+	g.start_ticks = o.global->start_ticks;
+	observe_close(&o);
+	fd = observe_fake_global(BPF_MAP_TYPE_ARRAY, sizeof(g) + 64, &g);
+	snprintf(path, sizeof(path), PINS "/%d-2", (int)pid);
+	ck_assert_int_eq(mkdir(path, 0700), 0);
+	snprintf(path, sizeof(path), PINS "/%d-2/mrt_global", (int)pid);
+	attr.pathname = (uintptr_t)path;
+	attr.bpf_fd = (uint32_t)fd;
+	ck_assert_int_eq(syscall(SYS_bpf, BPF_OBJ_PIN, &attr, sizeof(attr)), 0);
+	close(fd);
+}
+
 START_TEST(pins_of_the_dead_are_removed_and_those_of_the_living_stay)
 {
 	struct subject_opts so = { .kind = ITEST_CURRENT, .caps = SUBJECT_CAPS_ALL, .flags = MRT_RUNTIME_STATS_PIN };
@@ -772,6 +797,7 @@ START_TEST(pins_of_the_dead_are_removed_and_those_of_the_living_stay)
 	((struct mrt_global_stats *)o.mem[2])->pid = (uint32_t)getpid();
 	((struct mrt_global_stats *)o.mem[2])->start_ticks += 1000; /* all of them begin within one tick, or two */
 	observe_close(&o);
+	leave_another_version(dead.pid);
 	subject_kill(&dead);
 	subject_kill(&reused);
 	check_pinned(dead.pid, true);
@@ -783,6 +809,7 @@ START_TEST(pins_of_the_dead_are_removed_and_those_of_the_living_stay)
 
 	next = subject_start(&so);
 	check_pinned(dead.pid, false);
+	ck_assert(!exists(PINS "/%d-2", dead.pid));
 	check_pinned(getpid(), false);
 	check_pinned(alive.pid, true);
 	check_pinned(next.pid, true);

@@ -2,6 +2,7 @@
 /* See observe.h. It knows the kernel's interfaces and <martlet/stats.h>, nothing private. */
 #include "observe.h"
 
+#include <check.h>
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -149,4 +150,25 @@ void observe_close(struct observe *o)
 		if (o->mem[i])
 			munmap(o->mem[i], o->bytes[i]);
 	memset(o, 0, sizeof(*o));
+}
+
+int observe_fake_global(unsigned type, size_t bytes, const struct mrt_global_stats *value)
+{
+	union bpf_attr attr = { .map_type = type, .key_size = 4, .value_size = (uint32_t)bytes, .max_entries = 1,
+				.map_name = "mrt_global" };
+	char *whole = calloc(1, bytes + sizeof(*value));
+	uint32_t key = 0;
+	int fd;
+
+	ck_assert_ptr_nonnull(whole);
+	memcpy(whole, value, sizeof(*value));
+	fd = bpf(BPF_MAP_CREATE, &attr);
+	ck_assert_int_ge(fd, 0);
+	attr = (union bpf_attr){ .map_fd = (uint32_t)fd };
+	attr.key = (uintptr_t)&key;
+	attr.value = (uintptr_t)whole;
+	if (type == BPF_MAP_TYPE_ARRAY)
+		ck_assert_int_eq(bpf(BPF_MAP_UPDATE_ELEM, &attr), 0);
+	free(whole);
+	return fd;
 }

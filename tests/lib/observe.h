@@ -27,4 +27,13 @@ struct observe {
 int observe_open(pid_t pid, struct observe *ret);
 void observe_close(struct observe *o);
 
+/**
+ * A BPF map that is called mrt_global and is none, or one of another version.
+ *
+ * @param type   BPF_MAP_TYPE_ARRAY: its element begins as value does, as far as there is room; others stay empty
+ * @param bytes  of an element
+ * @return its descriptor; fails the test if it cannot be made
+ */
+int observe_fake_global(unsigned type, size_t bytes, const struct mrt_global_stats *value);
+
 #endif

@@ -316,6 +316,24 @@ START_TEST(type_information_says_what_the_structs_are)
 }
 END_TEST
 
+/* Of names, types and offsets of all fields. */
+#define LAYOUT_HASH UINT64_C(0xcb545c2b0bac0b55)
+
+START_TEST(a_layout_that_changes_has_another_version)
+{
+	uint64_t hash = UINT64_C(0xcbf29ce484222325); /* FNV-1a */
+	struct mrt__btf btf;
+	size_t i;
+
+	ck_assert_int_eq(mrt__btf_build(&btf), 0);
+	for (i = 0; i < btf.bytes; i++)
+		hash = (hash ^ ((const unsigned char *)btf.blob)[i]) * UINT64_C(0x100000001b3);
+	mrt__btf_free(&btf);
+	ck_assert_msg(hash == LAYOUT_HASH && MRT_STATS_VERSION == 3,
+		      "the statistics are laid out differently: raise MRT_STATS_VERSION, and put %#llx here", (unsigned long long)hash);
+}
+END_TEST
+
 START_TEST(elements_share_no_line)
 {
 	ck_assert_uint_eq(sizeof(struct mrt_worker_stats) % 128, 0);
@@ -347,6 +365,7 @@ int main(void)
 	tcase_add_test(tc, integrals_are_depth_times_time);
 	tcase_add_test(tc, a_block_is_copied_whole);
 	tcase_add_test(tc, type_information_says_what_the_structs_are);
+	tcase_add_test(tc, a_layout_that_changes_has_another_version);
 	tcase_add_test(tc, elements_share_no_line);
 	suite_add_tcase(suite, tc);
 	return suite_main(suite);
