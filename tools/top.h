@@ -21,6 +21,7 @@ struct top {
 	uint64_t interval_ns;
 	bool keeps_timing;              /* ask for nothing */
 	bool watches_all;               /* else what is open alone */
+	unsigned tasks_max;             /* --once, --json: tasks to list of each runtime; 0: none, and no probe is listened to */
 };
 
 /* Look, and ask for timing. @param open  the runtime that is looked into; NULL: none. @return 0, -ENOMEM */

@@ -6,6 +6,7 @@
 #include <json-c/json.h>
 #include <string.h>
 
+#include "opcode.h"
 #include "output.h"
 
 /* NULL members are no memory; json-c frees what was added. */
@@ -75,7 +76,49 @@ static int add_warnings(struct json_object *o, const struct top_runtime *r)
 	return 0;
 }
 
-static int add_runtime(struct json_object *array, const struct top_runtime *r)
+static int add_punts(struct json_object *o, const struct top_tasks *t)
+{
+	struct json_object *punts = json_object_new_object();
+	char name[OPCODE_NAME_MAX];
+	unsigned i;
+
+	if (add(o, "io_wq_ops", punts))
+		return -ENOMEM;
+	for (i = 0; i < TRACE_OPCODES; i++) {
+		if (t->punts[i] && add(punts, opcode_text(i, name), json_object_new_int64((int64_t)t->punts[i])))
+			return -ENOMEM;
+	}
+	return 0;
+}
+
+static int add_tasks(struct json_object *o, const struct top_runtime *r, const struct top_listings *l)
+{
+	const struct top_listing *item = top_listing_of(l, r);
+	const char *why = top_listing_why(l, r);
+	const struct task_list *list = item ? &item->tasks.list : NULL;
+	struct json_object *array, *row;
+	unsigned i;
+
+	if (why)
+		return json_object_object_add(o, "tasks", NULL) || add(o, "tasks_why", json_object_new_string(why)) ? -ENOMEM : 0;
+	array = json_object_new_array();
+	if (add(o, "tasks", array))
+		return -ENOMEM;
+	for (i = 0; i < item->rows_nr; i++) {
+		row = make_row(&top_task_rows, item->rows[i]);
+		if (!row || json_object_array_add(array, row))
+			return -ENOMEM;
+	}
+	if (item->tasks.why[0] && add(o, "tasks_why", json_object_new_string(item->tasks.why)))
+		return -ENOMEM;
+	return add(o, "tasks_interval_ns", json_object_new_int64((int64_t)item->span_ns)) ||
+	       add(o, "tasks_nr", json_object_new_int64(list->nr)) ||
+	       add(o, "tasks_dropped", json_object_new_int64((int64_t)list->dropped)) ||
+	       add(o, "tasks_not_shown", json_object_new_int64((int64_t)list->hidden)) ||
+	       add(o, "task_events_lost", json_object_new_int64((int64_t)item->tasks.lost)) || add_punts(o, &item->tasks) ? -ENOMEM : 0;
+}
+
+static int add_runtime(struct json_object *array, const struct top_runtime *r, const struct top_listings *l)
 {
 	struct json_object *o = make_row(&top_runtimes, r);
 
@@ -85,17 +128,19 @@ static int add_runtime(struct json_object *array, const struct top_runtime *r)
 	    add_rows(o, "workers", &top_workers, r->workers, sizeof(*r->workers), r->workers_nr) ||
 	    add_rows(o, "ops", &top_ops, r->ops, sizeof(*r->ops), r->ops_nr))
 		return -ENOMEM;
+	if (l && add_tasks(o, r, l))
+		return -ENOMEM;
 	return add_warnings(o, r);
 }
 
-int top_print_json(FILE *out, const struct top_model *m)
+int top_print_json(FILE *out, const struct top_model *m, const struct top_listings *l)
 {
 	struct json_object *doc = json_object_new_object(), *array = json_object_new_array();
 	int err = doc ? add(doc, "runtimes", array) : -ENOMEM;
 	unsigned i;
 
 	for (i = 0; i < m->nr && !err; i++)
-		err = add_runtime(array, m->items[i]);
+		err = add_runtime(array, m->items[i], l);
 	if (!err)
 		err = fprintf(out, "%s\n", json_object_to_json_string_ext(doc, JSON_C_TO_STRING_PRETTY)) < 0 ? -errno :
 		      output_flush(out);

@@ -478,9 +478,7 @@ static void draw_tasks(struct screen *s)
 	char line[TOP_TASKS_WHY_BYTES + 64];
 	unsigned i;
 
-	(void)snprintf(line, sizeof(line), "%s (%d): %u tasks, while the probes are listened to; %llu dropped, %llu not shown, %llu "
-		       "events lost", s->open->process, s->open->pid, l->nr, (unsigned long long)l->dropped,
-		       (unsigned long long)l->hidden, (unsigned long long)s->tasks.lost); /* fits */
+	top_task_list_line(s->open, &s->tasks, line, sizeof(line));
 	put(1, 0, line, A_BOLD);
 	(void)snprintf(line, sizeof(line), "no numbers, and none that sleeps: %s", s->tasks.why); /* cut to fit */
 	draw_cost(s, s->tasks.why[0] ? line : NULL);

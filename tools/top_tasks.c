@@ -218,6 +218,25 @@ int top_tasks_look(struct top_tasks *t, const struct top_runtime *r)
 	return look_at_tasks(t, r);
 }
 
+static int compare_totals(const void *x, const void *y)
+{
+	const struct task_row *a = *(const struct task_row *const *)x, *b = *(const struct task_row *const *)y;
+
+	if (a->total_ns != b->total_ns)
+		return a->total_ns > b->total_ns ? -1 : 1;
+	return a->addr < b->addr ? -1 : a->addr > b->addr;
+}
+
+unsigned top_tasks_sorted(const struct top_tasks *t, const struct task_row **ret_rows)
+{
+	unsigned i;
+
+	for (i = 0; i < t->list.nr; i++)
+		ret_rows[i] = &t->list.rows[i];
+	qsort(ret_rows, t->list.nr, sizeof(ret_rows[0]), compare_totals);
+	return t->list.nr;
+}
+
 void top_tasks_close(struct top_tasks *t)
 {
 	tracer_close(t->tracer);

@@ -56,6 +56,9 @@ int top_tasks_open(struct top_tasks *t, const struct top_runtime *r, char ret_wh
 /* Take in what has come. @param r  as it was looked at last @return 0, -ENOMEM */
 int top_tasks_look(struct top_tasks *t, const struct top_runtime *r);
 
+/* Its tasks, the longest total first. @param ret_rows  [TASK_LIST_MAX], until the next look @return how many there are */
+unsigned top_tasks_sorted(const struct top_tasks *t, const struct task_row **ret_rows);
+
 /* End; nothing of it is left in the process. A zeroed one is ignored. */
 void top_tasks_close(struct top_tasks *t);
 

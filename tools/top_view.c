@@ -305,10 +305,35 @@ TASK(sched, t->sched_ns)
 TASK(idle, t->idle_ns)
 TASK(polls, t->polls)
 TASK(fn, t->fn)
+TASK(self_wakes, t->self_wakes)
+TASK(poll_max, t->poll_max_ns)
+TASK(poll50, trace_hist_quantile(&t->poll, 0.5))
+TASK(poll99, trace_hist_quantile(&t->poll, 0.99))
+TASK(sched_max, t->sched_max_ns)
+TASK(sched50, trace_hist_quantile(&t->sched, 0.5))
+TASK(sched99, trace_hist_quantile(&t->sched, 0.99))
 TEXT(t_warning_text, struct task_row, "%s", task_warning_name(t->warnings))
 TEXT(t_state_text, struct task_row, "%s", task_state_name(t->state))
 TEXT(t_name, struct task_row, "%s", t->name[0] ? t->name : "-")
 TEXT(t_fn_name, struct task_row, "%s", t->fn_name)
+
+/* Addresses and numbers in JSON, where a number has 53 bits. */
+static void put_hex(char cell[TOP_CELL_BYTES], uint64_t n)
+{
+	cell[0] = '\0';
+	if (n)
+		(void)snprintf(cell, TOP_CELL_BYTES, "%#" PRIx64, n); /* fits */
+}
+
+static void t_id_hex(const void *row, char cell[TOP_CELL_BYTES])
+{
+	put_hex(cell, ((const struct task_row *)row)->id);
+}
+
+static void t_addr_hex(const void *row, char cell[TOP_CELL_BYTES])
+{
+	put_hex(cell, ((const struct task_row *)row)->addr);
+}
 
 /* As martlet dump has it. */
 static void t_id_text(const void *row, char cell[TOP_CELL_BYTES])
@@ -320,7 +345,7 @@ static void t_id_text(const void *row, char cell[TOP_CELL_BYTES])
 
 static const struct top_column task_columns[] = {
 	{ "WARN", "warning", 12, TOP_TEXT, t_warnings, t_warning_text, "never yields: in one poll for 1 s; self-wakes: more than half of its polls came without a wake; long poll: 10 ms; long wait: runnable for 100 ms" },
-	{ "ID", "id", 16, TOP_NUMBER, t_id, t_id_text, "as martlet dump has it; 0x...: its address, where the process's memory may not be read" },
+	{ "ID", NULL, 16, TOP_NUMBER, t_id, t_id_text, "as martlet dump has it; 0x...: its address, where the process's memory may not be read" },
 	{ "STATE", "state", 7, TOP_TEXT, t_state, t_state_text, "RUNNING in a poll, SCHED runnable, IDLE waits, DONE has ended" },
 	{ "NAME", "name", 12, TOP_TEXT, t_fn, t_name, "that it was given" },
 	{ "TOTAL", "total_ns", 8, TOP_NS, t_total, NULL, "since it was spawned, or since top listens" },
@@ -328,6 +353,15 @@ static const struct top_column task_columns[] = {
 	{ "SCHED", "sched_ns", 8, TOP_NS, t_sched, NULL, "of that, runnable" },
 	{ "IDLE", "idle_ns", 8, TOP_NS, t_idle, NULL, "of that, waiting" },
 	{ "POLLS", "polls", 8, TOP_NUMBER, t_polls, NULL, "polls that have ended" },
+	{ NULL, "id", 0, TOP_TEXT, t_id, t_id_hex, NULL },
+	{ NULL, "address", 0, TOP_TEXT, t_id, t_addr_hex, NULL },
+	{ NULL, "polls_without_wake", 0, TOP_NUMBER, t_self_wakes, NULL, NULL },
+	{ NULL, "poll_p50_ns", 0, TOP_NS, t_poll50, NULL, NULL },
+	{ NULL, "poll_p99_ns", 0, TOP_NS, t_poll99, NULL, NULL },
+	{ NULL, "poll_max_ns", 0, TOP_NS, t_poll_max, NULL, NULL },
+	{ NULL, "wait_p50_ns", 0, TOP_NS, t_sched50, NULL, NULL },
+	{ NULL, "wait_p99_ns", 0, TOP_NS, t_sched99, NULL, NULL },
+	{ NULL, "wait_max_ns", 0, TOP_NS, t_sched_max, NULL, NULL },
 	{ "FUNCTION", "function", 16, TOP_TEXT, t_fn, t_fn_name, "the task's function" },
 };
 
@@ -455,6 +489,13 @@ void top_quantiles_line(const char *what, const struct trace_hist *h, char *line
 		       top_ns(p99, (double)trace_hist_quantile(h, 0.99))); /* cut to fit */
 }
 
+void top_task_list_line(const struct top_runtime *r, const struct top_tasks *t, char *line, size_t line_bytes)
+{
+	(void)snprintf(line, line_bytes,
+		       "%s (%d): %u tasks, while the probes are listened to; %" PRIu64 " dropped, %" PRIu64 " not shown, %" PRIu64
+		       " events lost", r->process, r->pid, t->list.nr, t->list.dropped, t->list.hidden, t->lost); /* cut to fit */
+}
+
 bool top_punts_line(const struct top_tasks *t, char *line, size_t line_bytes)
 {
 	char name[OPCODE_NAME_MAX], rate[16], nr[16];
@@ -507,7 +548,30 @@ static void print_row(FILE *out, const struct top_table *t, const void *row)
 	putc('\n', out);
 }
 
-static void print_runtime(FILE *out, const struct top_runtime *r, bool looks)
+/* Nothing where they cannot be had: whoever asked for them says so. */
+static void print_tasks(FILE *out, const struct top_runtime *r, const struct top_listings *l)
+{
+	const struct top_listing *item = top_listing_of(l, r);
+	char line[512];
+	unsigned i;
+
+	if (top_listing_why(l, r))
+		return;
+	top_task_list_line(r, &item->tasks, line, sizeof(line));
+	fprintf(out, "\n%s\n", line);
+	if (item->tasks.why[0])
+		fprintf(out, "no numbers, and none that sleeps: %s\n", item->tasks.why);
+	if (item->rows_nr < item->tasks.list.nr)
+		fprintf(out, "the %u with the longest total\n", item->rows_nr);
+	if (item->rows_nr)
+		print_head(out, &top_task_rows);
+	for (i = 0; i < item->rows_nr; i++)
+		print_row(out, &top_task_rows, item->rows[i]);
+	if (top_punts_line(&item->tasks, line, sizeof(line)))
+		fprintf(out, "%s\n", line);
+}
+
+static void print_runtime(FILE *out, const struct top_runtime *r, const struct top_listings *l, bool looks)
 {
 	char line[512];
 	unsigned i;
@@ -537,9 +601,11 @@ static void print_runtime(FILE *out, const struct top_runtime *r, bool looks)
 		else
 			fprintf(out, "! %s\n", r->warnings[i].text);
 	}
+	if (l)
+		print_tasks(out, r, l);
 }
 
-int top_print(FILE *out, const struct top_model *m, bool looks)
+int top_print(FILE *out, const struct top_model *m, const struct top_listings *l, bool looks)
 {
 	char kernel[256];
 	unsigned i;
@@ -548,7 +614,7 @@ int top_print(FILE *out, const struct top_model *m, bool looks)
 	fprintf(out, "martlet top: %u runtime%s; %s\n", m->nr, m->nr == 1 ? "" : "s", kernel);
 	for (i = 0; i < m->nr; i++) {
 		putc('\n', out);
-		print_runtime(out, m->items[i], looks);
+		print_runtime(out, m->items[i], l, looks);
 	}
 	return output_flush(out);
 }

@@ -6,6 +6,7 @@
 #include <stdbool.h>
 #include <stdio.h>
 
+#include "top_listing.h"
 #include "top_model.h"
 #include "top_tasks.h"
 
@@ -59,11 +60,14 @@ void top_task_times(const struct task_row *t, char *line, size_t line_bytes);
 bool top_task_warning(const struct task_row *t, unsigned idx, char *line, size_t line_bytes);
 void top_quantiles_line(const char *what, const struct trace_hist *h, char *line, size_t line_bytes);
 
+/* How many tasks there are, and what is missing. */
+void top_task_list_line(const struct top_runtime *r, const struct top_tasks *t, char *line, size_t line_bytes);
+
 /* Ops that were handed to io-wq. @return false: none was */
 bool top_punts_line(const struct top_tasks *t, char *line, size_t line_bytes);
 
-/* What --once and --json print. @param looks  timing was asked for. @return 0, -EIO, -ENOMEM */
-int top_print(FILE *out, const struct top_model *m, bool looks);
-int top_print_json(FILE *out, const struct top_model *m);
+/* What --once and --json print. @param l  NULL: no tasks; @param looks  timing was asked for. @return 0, -EIO, -ENOMEM */
+int top_print(FILE *out, const struct top_model *m, const struct top_listings *l, bool looks);
+int top_print_json(FILE *out, const struct top_model *m, const struct top_listings *l);
 
 #endif

@@ -19,13 +19,14 @@
 #include "itest.h"
 #include "subject.h"
 
+#include "bpf/tracer.h"
 #include "symbols.h"
 
 #define MARTLET MRT_TEST_BUILD_DIR "/martlet"
 #define OUT_BYTES (1u << 20)
 #define NOPS 200u
 
-static bool has_bpf;
+static bool has_bpf, has_programs;
 static char out[OUT_BYTES];     /* standard output and error of the last run */
 
 /* Run it as nobody with these capabilities, or as we are. @return exit status */
@@ -333,6 +334,114 @@ START_TEST(with_full_timing_it_is_exact)
 }
 END_TEST
 
+/* ---- tasks ---- */
+
+ITEST_CHILD(naps, { struct mrt_op op; })
+{
+	MRT_BEGIN(self);
+	for (;;)
+		MRT_AWAIT(self, mrt_sleep(&f->op, MRT_MS(5)));
+	MRT_RETURN(self, 0);
+}
+
+/* Two that nap, and later one that hangs in a poll. */
+static void nap(struct mrt_runtime *rt)
+{
+	const struct mrt_spawn_opts opts = { .size = sizeof(opts), .name = "the napper" };
+	struct mrt_task *t;
+	unsigned i;
+
+	for (i = 0; i < 2; i++) {
+		ck_assert_int_eq(mrt_spawn(rt, naps_poll, NULL, sizeof(struct naps), &opts, &t), 0);
+		mrt_detach(t);
+	}
+}
+
+static void hang_one(struct mrt_runtime *rt)
+{
+	mrt_detach(itest_spawn(rt, sleeps_in_a_poll_poll, NULL, sizeof(struct sleeps_in_a_poll)));
+	ITEST_WAIT(atomic_load(&subject_note) == 1, 10000);
+}
+
+START_TEST(tasks_are_listed_with_their_columns)
+{
+	struct subject_opts so = { .kind = ITEST_TWO, .caps = SUBJECT_CAPS_ALL, .work = nap, .other = hang_one };
+	struct json_object *r, *tasks, *t;
+	unsigned napping = 0, hanging = 0;
+	int64_t before = INT64_MAX;
+	struct subject s;
+	size_t i;
+
+	if (!has_programs) {
+		printf("skipped: no BPF programs here\n");
+		return;
+	}
+	s = subject_start(&so);
+	subject_do(&s, SUBJECT_OTHER);
+	ck_assert_int_eq(run(SUBJECT_CAPS_ALL, "top", "--json", "--tasks=9", "--interval=1500ms", text_of(s.pid), NULL), 0);
+	r = parse_runtime();
+	tasks = get(r, "tasks");
+	ck_assert_uint_eq(json_object_array_length(tasks), 3);
+	ck_assert_int_eq(number(r, "tasks_nr"), 3);
+	ck_assert_int_eq(number(r, "tasks_dropped") + number(r, "tasks_not_shown") + number(r, "task_events_lost"), 0);
+	ck_assert_int_ge(number(r, "tasks_interval_ns"), 1500000000);
+	for (i = 0; i < 3; i++) {
+		t = json_object_array_get_idx(tasks, i);
+		ck_assert_int_le(number(t, "total_ns"), before);
+		before = number(t, "total_ns");
+		ck_assert_int_eq(number(t, "busy_ns") + number(t, "sched_ns") + number(t, "idle_ns"), before);
+		ck_assert_int_eq(strncmp(string(t, "id"), "0x", 2), 0);
+		if (strcmp(string(t, "name"), "the napper") == 0) {
+			napping++;
+			ck_assert_int_gt(number(t, "polls"), 1);
+			ck_assert_int_eq(number(t, "polls_without_wake"), 0);
+			ck_assert_int_gt(number(t, "poll_max_ns"), 0);
+			ck_assert_int_gt(number(t, "idle_ns"), 0);
+		} else {
+			hanging++;
+			ck_assert_str_eq(string(t, "state"), "RUNNING");
+			ck_assert_str_eq(string(t, "warning"), "never yields");
+			ck_assert_ptr_nonnull(strstr(string(t, "function"), hung_name()));
+			ck_assert_int_eq(number(t, "polls"), 0);
+		}
+	}
+	ck_assert_uint_eq(napping, 2);
+	ck_assert_uint_eq(hanging, 1);
+
+	ck_assert_int_eq(run(SUBJECT_CAPS_ALL, "top", "--json", "--tasks=1", "--interval=100ms", text_of(s.pid), NULL), 0);
+	r = parse_runtime();
+	ck_assert_uint_eq(json_object_array_length(get(r, "tasks")), 1);
+	ck_assert_int_eq(number(r, "tasks_nr"), 3);
+	ck_assert_int_eq(run(SUBJECT_CAPS_ALL, "top", "--once", "--tasks=2", "--interval=100ms", text_of(s.pid), NULL), 0);
+	check_has("3 tasks, while the probes are listened to; 0 dropped, 0 not shown, 0 events lost\nthe 2 with the longest total\nWARN");
+	check_has("the napper");
+	subject_kill(&s);
+}
+END_TEST
+
+START_TEST(tasks_that_cannot_be_had_are_told_and_the_rest_is_shown)
+{
+	struct subject_opts so = { .kind = ITEST_TWO, .caps = 0, .work = nap };
+	struct json_object *r;
+	struct subject s;
+
+	if (geteuid() != 0) {
+		printf("skipped: this process cannot be another user\n");
+		return;
+	}
+	s = subject_start(&so);
+	ck_assert_int_eq(run(0, "top", "--json", "--tasks=9", "--interval=100ms", text_of(s.pid), NULL), 1);
+	check_has("martlet top: the tasks of runtime itest of process ");
+	check_has("\"tasks\":null");
+	check_has("\"tasks_why\":\"");
+	check_has("\"workers\":[");
+	ck_assert_int_eq(run(0, "top", "--json", "--interval=100ms", text_of(s.pid), NULL), 0);
+	r = parse_runtime();
+	ck_assert(!json_object_object_get_ex(r, "tasks", NULL));
+	subject_kill(&s);
+}
+END_TEST
+
 /* ---- bad input ---- */
 
 START_TEST(what_is_wrong_is_said)
@@ -341,6 +450,12 @@ START_TEST(what_is_wrong_is_said)
 	check_has("--interval=5s: it must be 100ms to 2s");
 	ck_assert_int_eq(run(SUBJECT_CAPS_ALL, "top", "--once", "12x", NULL), 2);
 	check_has("'12x' is not the number of a process");
+	ck_assert_int_eq(run(SUBJECT_CAPS_ALL, "top", "--once", "--tasks=0", "1", NULL), 2);
+	check_has("--tasks=0: it must be a number from 1 to 20480");
+	ck_assert_int_eq(run(SUBJECT_CAPS_ALL, "top", "--once", "--tasks=9", NULL), 2);
+	check_has("--tasks needs the processes' numbers");
+	ck_assert_int_eq(run(SUBJECT_CAPS_ALL, "top", "--tasks=9", "1", NULL), 2);
+	check_has("--tasks is of --once and --json");
 	ck_assert_int_eq(run(SUBJECT_CAPS_ALL, "top", "--nonsense", NULL), 2);
 	ck_assert_int_eq(run(SUBJECT_CAPS_ALL, "top", NULL), 2);
 	ck_assert(strstr(out, "no terminal here") || strstr(out, "without ncursesw"));
@@ -360,6 +475,7 @@ END_TEST
 int main(void)
 {
 	Suite *suite = suite_create("top");
+	char why[TRACER_WHY_BYTES];
 	TCase *tc;
 
 	itest_need_io_uring();
@@ -368,6 +484,7 @@ int main(void)
 		return ITEST_SKIP;
 	}
 	has_bpf = subject_has_bpf();
+	has_programs = !tracer_missing() && !tracer_check(TRACER_AUTO, why);
 	tc = tcase_create("top");
 	tcase_set_timeout(tc, 2 * ITEST_LIMIT_S);
 	tcase_add_checked_fixture(tc, NULL, drop_doc);
@@ -375,6 +492,8 @@ int main(void)
 	tcase_add_test(tc, another_users_process_is_refused_in_a_sentence);
 	tcase_add_loop_test(tc, a_process_that_hangs_in_polls_shows_the_function_and_since_when, 0, 4);
 	tcase_add_test(tc, with_full_timing_it_is_exact);
+	tcase_add_test(tc, tasks_are_listed_with_their_columns);
+	tcase_add_test(tc, tasks_that_cannot_be_had_are_told_and_the_rest_is_shown);
 	tcase_add_test(tc, what_is_wrong_is_said);
 	suite_add_tcase(suite, tc);
 	return itest_main(suite);

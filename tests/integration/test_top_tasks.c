@@ -273,6 +273,7 @@ END_TEST
 START_TEST(what_has_the_memory_of_an_ended_task_begins_anew)
 {
 	struct subject s = start(do_nothing, churn);
+	const struct task_row **sorted;
 	unsigned i;
 
 	listen_to(&s);
@@ -286,6 +287,15 @@ START_TEST(what_has_the_memory_of_an_ended_task_begins_anew)
 		ck_assert_uint_eq(tasks.list.rows[i].self_wakes, YIELDS);
 	}
 	ck_assert_ptr_nonnull(row_of(facts->yielder_id)); /* the last one */
+
+	sorted = calloc(TASK_LIST_MAX, sizeof(*sorted));
+	ck_assert_ptr_nonnull(sorted);
+	ck_assert_uint_eq(top_tasks_sorted(&tasks, sorted), tasks.list.nr);
+	ck_assert_uint_ge(tasks.list.nr, 2);
+	ck_assert_uint_gt(sorted[0]->total_ns, sorted[tasks.list.nr - 1]->total_ns); /* else nothing is shown of the order */
+	for (i = 1; i < tasks.list.nr; i++)
+		ck_assert_uint_ge(sorted[i - 1]->total_ns, sorted[i]->total_ns);
+	free(sorted);
 	subject_end(&s);
 }
 END_TEST
