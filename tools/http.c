@@ -5,15 +5,22 @@
  *
  * Whoever holds connections open, silent or with a byte now and then, must not keep others out: beyond CONNECTIONS_MAX the one that
  * is open for longest is shut down. A server that scrapes is done with its own in a moment.
+ *
+ * On the loopback address the Host header must be an address or localhost. A web page whose name is made to lead to 127.0.0.1
+ * (DNS rebinding) has its reader's browser ask here, but with its own name. Elsewhere any name may be a right one, and who can
+ * connect can read.
  */
 #ifdef TOOLS_MICROHTTPD
 #include "http.h"
 
+#include <arpa/inet.h>
 #include <errno.h>
 #include <microhttpd.h>
+#include <netinet/in.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/socket.h>
 
 #define CONNECTIONS_MAX 32u
@@ -31,6 +38,7 @@ struct http {
 	struct MHD_Daemon *daemon;
 	http_page_fn page;
 	void *ctx;
+	bool is_local;          /* at a loopback address */
 	struct connection *oldest;
 	unsigned open_nr;       /* that are not shut */
 };
@@ -116,6 +124,38 @@ static enum MHD_Result answer_page(struct http *h, struct MHD_Connection *c)
 	return say(c, MHD_HTTP_INTERNAL_SERVER_ERROR, strerrordesc_np(-err));
 }
 
+static bool is_loopback(const struct sockaddr *addr)
+{
+	const struct sockaddr_in *v4 = (const void *)addr;
+	const struct sockaddr_in6 *v6 = (const void *)addr;
+
+	if (addr->sa_family == AF_INET)
+		return ntohl(v4->sin_addr.s_addr) >> 24 == IN_LOOPBACKNET;
+	return IN6_IS_ADDR_LOOPBACK(&v6->sin6_addr) || (IN6_IS_ADDR_V4MAPPED(&v6->sin6_addr) && v6->sin6_addr.s6_addr[12] == IN_LOOPBACKNET);
+}
+
+/* "127.0.0.1:9798", "[::1]", "localhost:9798" */
+static bool is_address_or_localhost(const char *text)
+{
+	unsigned char addr[sizeof(struct in6_addr)];
+	bool is_v6 = text[0] == '[';
+	size_t n = is_v6 ? strcspn(++text, "]") : strcspn(text, ":");
+	char name[INET6_ADDRSTRLEN];
+
+	if (n >= sizeof(name))
+		return false;
+	memcpy(name, text, n);
+	name[n] = '\0';
+	return inet_pton(is_v6 ? AF_INET6 : AF_INET, name, addr) == 1 || (!is_v6 && strcasecmp(name, "localhost") == 0);
+}
+
+static bool is_for_us(const struct http *h, struct MHD_Connection *c)
+{
+	const char *host = h->is_local ? MHD_lookup_connection_value(c, MHD_HEADER_KIND, MHD_HTTP_HEADER_HOST) : NULL;
+
+	return !host || is_address_or_localhost(host); /* no browser leaves it out */
+}
+
 static enum MHD_Result on_request(void *cls, struct MHD_Connection *c, const char *url, const char *method, const char *version,
 				  const char *upload, size_t *upload_bytes, void **con_cls)
 {
@@ -133,6 +173,8 @@ static enum MHD_Result on_request(void *cls, struct MHD_Connection *c, const cha
 	}
 	if (strcmp(method, MHD_HTTP_METHOD_GET) != 0 && strcmp(method, MHD_HTTP_METHOD_HEAD) != 0)
 		return say(c, MHD_HTTP_METHOD_NOT_ALLOWED, "GET or HEAD\n");
+	if (!is_for_us(cls, c))
+		return say(c, MHD_HTTP_FORBIDDEN, "at a loopback address Host must be localhost or an address; a proxy has to set it\n");
 	if (strcmp(url, "/metrics") == 0)
 		return answer_page(cls, c);
 	if (strcmp(url, "/") == 0)
@@ -154,6 +196,7 @@ int http_start(const struct sockaddr *addr, http_page_fn page, void *ctx, struct
 		return -ENOMEM;
 	h->page = page;
 	h->ctx = ctx;
+	h->is_local = is_loopback(addr);
 	errno = 0;
 	h->daemon = MHD_start_daemon(flags, 0, NULL, NULL, on_request, h, MHD_OPTION_SOCK_ADDR, addr, MHD_OPTION_CONNECTION_LIMIT,
 				     CONNECTIONS_LIMIT, MHD_OPTION_NOTIFY_CONNECTION, on_connection, h,

@@ -16,7 +16,7 @@ typedef int (*http_page_fn)(FILE *out, void *ctx);
 const char *http_missing(void);
 
 /**
- * Serve GET and HEAD of /metrics.
+ * Serve GET and HEAD of /metrics; at a loopback address to nobody who calls us by a name other than localhost.
  *
  * @param addr  where to listen; port 0: any that is free
  * @return 0, -errno; -EOPNOTSUPP: not in this build
