@@ -11,7 +11,6 @@
 #include <errno.h>
 #include <getopt.h>
 #include <inttypes.h>
-#include <json-c/json.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,10 +28,12 @@
 #define MS_MAX 3600000u
 #define WALKS_MAX 3u            /* tries to find all lists whole */
 #define NAMES_NR 4u
+#define LIST_MAX 50000u         /* ops, tasks; as JSON each takes 3 KiB until its runtime is printed */
 
 struct opts {
 	bool as_json, watch;
 	unsigned ops_max, tasks_max, look_ms, limit_ms, stalls_max;
+	const char *once_only, *watch_only;     /* an option that was given; NULL: none */
 	int pid;
 };
 
@@ -290,7 +291,7 @@ static int walk(struct dump *d)
 {
 	int err = 0;
 
-	for (unsigned i = 0; i < WALKS_MAX && !err && (i == 0 || d->walk.torn_nr > 0); i++) {
+	for (unsigned i = 0; i < WALKS_MAX && !err && (i == 0 || (d->walk.torn_nr > 0 && !d->walk.is_cut)); i++) {
 		d->walk.torn_nr = d->walk.changed_nr = 0;
 		memset(d->tasks_nr, 0, sizeof(d->tasks_nr));
 		d->ops_nr = d->ops_out_nr = d->groups_left = 0;
@@ -339,7 +340,7 @@ static void free_dump(struct dump *d)
 }
 
 /* @return exit code */
-static int dump_one(const struct opts *o, struct attach *a, json_object *list)
+static int dump_one(const struct opts *o, struct attach *a, bool is_first)
 {
 	struct dump d = { .a = a, .state = proc_state(a->pid) };
 	char why[400] = "", symbols_why[200];
@@ -367,8 +368,10 @@ static int dump_one(const struct opts *o, struct attach *a, json_object *list)
 		goto out;
 	if (d.memory_why || d.walk.torn_nr)
 		rc = EXIT_PARTLY;
-	if (list)
-		dump_json(&d, list);
+	if (!is_first)
+		fputs(o->as_json ? ",\n" : "\n", stdout);
+	if (o->as_json)
+		dump_json(&d, stdout);
 	else
 		dump_text(&d, stdout);
 	if (d.memory_why)
@@ -387,24 +390,19 @@ out:
 
 static int dump_all(const struct opts *o, struct attach_set *set)
 {
-	json_object *doc = o->as_json ? json_object_new_object() : NULL, *list = doc ? json_object_new_array() : NULL;
 	int rc = EXIT_SUCCESS;
 
+	/* each runtime by itself, so that one at a time is in memory */
+	if (o->as_json)
+		fputs("{\n\"schema_version\":1,\n\"runtimes\":[\n", stdout);
 	for (unsigned i = 0; i < set->nr && rc != EXIT_FAILURE; i++) {
-		int one;
+		int one = dump_one(o, set->items[i], i == 0);
 
-		if (i > 0 && !o->as_json)
-			putchar('\n');
-		one = dump_one(o, set->items[i], list);
 		if (one != EXIT_SUCCESS)
 			rc = one;
 	}
-	if (doc) {
-		(void)json_object_object_add(doc, "schema_version", json_object_new_int(1)); /* memory: json-c aborts */
-		(void)json_object_object_add(doc, "runtimes", list);
-		printf("%s\n", json_object_to_json_string_ext(doc, JSON_C_TO_STRING_PRETTY | JSON_C_TO_STRING_NOSLASHESCAPE));
-		(void)json_object_put(doc);
-	}
+	if (o->as_json)
+		fputs("\n]\n}\n", stdout);
 	return rc;
 }
 
@@ -495,8 +493,8 @@ static const char usage[] =
 	"usage: martlet dump [options] PID\n"
 	"\n"
 	"  --json         one JSON document\n"
-	"  --ops=N        ops of rings and blocking calls to list, oldest first (20; 0: none)\n"
-	"  --tasks=N      waiting tasks to list one by one (0); they are counted by function in any case\n"
+	"  --ops=N        ops of rings and blocking calls to list, oldest first (20; 0: none; 50000 at most)\n"
+	"  --tasks=N      waiting tasks to list one by one, oldest first (0; 50000 at most); all are counted by function\n"
 	"  --look=MS      distance of the two looks that tell whether polls move (100; 0: one look)\n"
 	"  --watch        go on, and say so when a worker is in one poll for more than the limit\n"
 	"  --limit=MS     of --watch (100)\n"
@@ -534,10 +532,11 @@ static bool parse_opts(int argc, char **argv, struct opts *o, int *ret_rc)
 		char c;
 		const char *name;
 		unsigned *to, max;
+		const char **kind;
 	} numbers[] = {
-		{ 'o', "--ops", &o->ops_max, 1000000 },	    { 't', "--tasks", &o->tasks_max, 1000000 },
-		{ 'l', "--look", &o->look_ms, MS_MAX },	    { 'm', "--limit", &o->limit_ms, MS_MAX },
-		{ 's', "--stalls", &o->stalls_max, 1000000 },
+		{ 'o', "--ops", &o->ops_max, LIST_MAX, &o->once_only },	  { 't', "--tasks", &o->tasks_max, LIST_MAX, &o->once_only },
+		{ 'l', "--look", &o->look_ms, MS_MAX, &o->once_only },	  { 'm', "--limit", &o->limit_ms, MS_MAX, &o->watch_only },
+		{ 's', "--stalls", &o->stalls_max, 1000000, &o->watch_only },
 	};
 	unsigned pid;
 	int c;
@@ -554,11 +553,17 @@ static bool parse_opts(int argc, char **argv, struct opts *o, int *ret_rc)
 			fputs(usage, stderr);
 			return false;
 		}
-		o->as_json |= c == 'j';
+		if (c == 'j') {
+			o->as_json = true;
+			o->once_only = "--json";
+		}
 		o->watch |= c == 'w';
 		for (unsigned i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++) {
-			if (c == numbers[i].c && !parse_number(numbers[i].name, optarg, numbers[i].max, numbers[i].to))
+			if (c != numbers[i].c)
+				continue;
+			if (!parse_number(numbers[i].name, optarg, numbers[i].max, numbers[i].to))
 				return false;
+			*numbers[i].kind = numbers[i].name;
 		}
 	}
 	if (argc - optind != 1) {
@@ -571,8 +576,12 @@ static bool parse_opts(int argc, char **argv, struct opts *o, int *ret_rc)
 		fprintf(stderr, "martlet dump: %s must be at least 1\n", pid ? "--limit" : "PID");
 		return false;
 	}
-	if (o->watch && o->as_json) {
-		fprintf(stderr, "martlet dump: --watch has no --json\n");
+	if (o->watch && o->once_only) {
+		fprintf(stderr, "martlet dump: --watch has no %s: it looks at workers alone, and goes on\n", o->once_only);
+		return false;
+	}
+	if (!o->watch && o->watch_only) {
+		fprintf(stderr, "martlet dump: %s is of --watch, which is not there\n", o->watch_only);
 		return false;
 	}
 	o->pid = (int)pid;

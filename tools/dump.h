@@ -70,9 +70,8 @@ struct dump {
 
 void dump_text(struct dump *d, FILE *out);
 
-/* A JSON object of this runtime, added to an array of json-c's. */
-struct json_object;
-void dump_json(struct dump *d, struct json_object *list);
+/* The same and more as a JSON object, without a line end. */
+void dump_json(struct dump *d, FILE *out);
 
 /* Function of an address: its name, or file and address. Uses one of a few buffers in turn. */
 const char *dump_fn(struct dump *d, uint64_t addr);

@@ -169,7 +169,7 @@ static void add_memory(struct dump *d, json *o)
 	add_text(o, "torn_first", d->walk.torn_nr ? d->walk.torn : NULL);
 }
 
-void dump_json(struct dump *d, struct json_object *list)
+void dump_json(struct dump *d, FILE *out)
 {
 	json *o = json_object_new_object(), *workers = json_object_new_array();
 	char state[2] = { d->state, '\0' };
@@ -189,5 +189,6 @@ void dump_json(struct dump *d, struct json_object *list)
 	add_text(o, "memory_missing", d->memory_why);
 	if (!d->memory_why)
 		add_memory(d, o);
-	(void)json_object_array_add(list, o);
+	fputs(json_object_to_json_string_ext(o, JSON_C_TO_STRING_PRETTY | JSON_C_TO_STRING_NOSLASHESCAPE), out);
+	(void)json_object_put(o);
 }

@@ -117,6 +117,7 @@ int walk_open(struct walk *ret_walk, pid_t pid, uint64_t runtime, uint64_t layou
 	w->pid = pid;
 	w->runtime = runtime;
 	w->workers_nr = workers_nr;
+	w->slabs_max = WALK_SLABS_MAX;
 	if (!layout || !runtime) {
 		snprintf(why, why_bytes, "process %d does not say where its tasks are: it is just starting, or its library is older "
 			 "than this program", (int)pid);
@@ -442,6 +443,11 @@ static void visit_heap(struct visit *v, uint64_t heap)
 			note_torn(v->w, "a list of slabs leads to %#llx", (unsigned long long)slab);
 			return;
 		}
+		if (v->seen.nr == v->w->slabs_max) {
+			note_torn(v->w, "it has more than %u slabs of tasks: the others are not read", v->w->slabs_max);
+			v->w->is_cut = true;
+			return;
+		}
 		found = seen_add(&v->seen, slab);
 		if (found < 0)
 			v->err = found;
@@ -476,7 +482,7 @@ static void visit_all(struct visit *v)
 
 	for (unsigned i = 0; i < v->w->workers_nr; i++)
 		v->hands[i] = walk_worker_task(v->w, i);
-	for (unsigned i = 0; i < v->w->workers_nr && !v->err; i++) {
+	for (unsigned i = 0; i < v->w->workers_nr && !v->err && !v->w->is_cut; i++) {
 		uint64_t at = worker_at(v->w, i);
 
 		if (at)
@@ -484,7 +490,7 @@ static void visit_all(struct visit *v)
 		else
 			note_torn(v->w, "worker %u cannot be read", i);
 	}
-	for (unsigned i = 0; i < l->outside_nr && !v->err; i++)
+	for (unsigned i = 0; i < l->outside_nr && !v->err && !v->w->is_cut; i++)
 		visit_heap(v, v->w->runtime + l->runtime_outside + (uint64_t)i * l->outside_bytes + l->outside_heap);
 }
 
@@ -492,6 +498,7 @@ int walk_tasks(struct walk *w, walk_fn *fn, void *ctx)
 {
 	struct visit v = { .w = w, .fn = fn, .ctx = ctx, .now_ns = clock_ns() };
 
+	w->is_cut = false;
 	v.cells = malloc(w->layout.slab_align);
 	v.hands = calloc(w->workers_nr ? w->workers_nr : 1, sizeof(*v.hands));
 	if (v.cells && v.hands)

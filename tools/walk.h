@@ -5,7 +5,7 @@
  * have changed since, and counts may be off by what changed.
  *
  * Nothing that is read is trusted: each offset stays inside what was read, each list has an end, and what does not fit is
- * counted as torn.
+ * counted as torn. Memory is bounded, too: 8 to 16 bytes a slab, of WALK_SLABS_MAX at most, and the ops of one task.
  */
 #ifndef TOOLS_WALK_H
 #define TOOLS_WALK_H
@@ -19,6 +19,7 @@
 
 #define WALK_KINDS_MAX 128u
 #define WALK_KIND_BYTES 24u
+#define WALK_SLABS_MAX (1u << 22)       /* a slab is 64 KiB, or one large task */
 
 enum walk_state {
 	WALK_RUNNING,   /* in a worker's hand */
@@ -77,11 +78,13 @@ struct walk {
 	unsigned workers_nr;
 	struct mrt_layout layout;
 	char kinds[WALK_KINDS_MAX][WALK_KIND_BYTES];
+	unsigned slabs_max;     /* that are read; WALK_SLABS_MAX unless it is changed after walk_open() */
 
 	/* how it went */
 	unsigned changed_nr;    /* tasks that changed while they were read: their ops are incomplete */
 	unsigned torn_nr;       /* lists and structs that did not fit */
 	char torn[160];         /* the first of them, in words */
+	bool is_cut;            /* there are more slabs than slabs_max; counted in torn_nr, too */
 };
 
 /**

@@ -153,8 +153,7 @@ static bool has_mapped(pid_t pid)
 	return found;
 }
 
-/* The first runtime of the document. */
-static struct json_object *parse(void)
+static struct json_object *parse_list(void)
 {
 	struct json_object *list;
 
@@ -162,6 +161,14 @@ static struct json_object *parse(void)
 		json_object_put(doc);
 	doc = json_tokener_parse(out);
 	ck_assert_msg(doc && json_object_object_get_ex(doc, "runtimes", &list), "no JSON: %s%s", out, err);
+	return list;
+}
+
+/* The only runtime of the document. */
+static struct json_object *parse(void)
+{
+	struct json_object *list = parse_list();
+
 	ck_assert_uint_eq(json_object_array_length(list), 1);
 	return json_object_array_get_idx(list, 0);
 }
@@ -672,7 +679,7 @@ START_TEST(waiting_tasks_are_counted_by_function_and_what_they_wait_for)
 
 	if (_i & STOPPED)
 		ck_assert_int_eq(kill(s.pid, SIGSTOP), 0);
-	ck_assert_int_eq(dump(&as_is, "--json --look=0 --tasks=100000 %d", s.pid), 0);
+	ck_assert_int_eq(dump(&as_is, "--json --look=0 --tasks=50000 %d", s.pid), 0);
 	r = parse();
 	expect_crowd(r);
 	ck_assert_uint_eq(json_object_array_length(get(r, "waiting_tasks")), num(get(r, "tasks"), "waiting"));
@@ -795,6 +802,30 @@ START_TEST(another_user_is_told_what_to_do)
 }
 END_TEST
 
+static void make_further(struct mrt_runtime *rt)
+{
+	struct mrt_runtime_opts opts = itest_opts(ITEST_CURRENT);
+
+	(void)rt;
+	(void)itest_create(&opts); /* as long as its process */
+}
+
+START_TEST(several_runtimes_are_one_document)
+{
+	struct subject_opts so = { .kind = ITEST_TWO, .caps = SUBJECT_CAPS_ALL, .work = make_further };
+	struct subject s = subject_start(&so);
+	struct json_object *list;
+
+	ck_assert_int_eq(dump(&as_is, "--json --look=0 %d", s.pid), 0);
+	list = parse_list();
+	ck_assert_uint_eq(num(doc, "schema_version"), 1);
+	ck_assert_uint_eq(json_object_array_length(list), 2);
+	ck_assert_ptr_nonnull(find(list, "runtime", "itest"));
+	ck_assert_ptr_nonnull(find(list, "runtime", "itest-2"));
+	subject_kill(&s);
+}
+END_TEST
+
 /* ---- what is none ---- */
 
 START_TEST(no_process_and_no_runtime_are_errors)
@@ -816,13 +847,25 @@ END_TEST
 
 START_TEST(bad_options_are_refused)
 {
-	static const char *const bad[] = { "", "1 2", "--ops=x 1", "--ops=-1 1", "--tasks=1000001 1", "--nonsense 1", "x", "0",
-					   "--watch --json 1", "--limit=0 --watch 1", "99999999999" };
+	static const char *const bad[] = { "", "1 2", "--ops=x 1", "--ops=-1 1", "--tasks=50001 1", "--nonsense 1", "x", "0",
+					   "--watch --json 1", "--limit=0 --watch 1", "99999999999", "--ops=50001 1" };
+	static const struct {
+		const char *args, *says;
+	} lonely[] = {
+		{ "--limit=50 1", "--limit is of --watch" },	  { "--stalls=1 --ops=2 1", "--stalls is of --watch" },
+		{ "--watch --ops=5 1", "--watch has no --ops" },  { "--watch --tasks=5 1", "--watch has no --tasks" },
+		{ "--watch --look=5 1", "--watch has no --look" }, { "--json --watch 1", "--watch has no --json" },
+	};
 
 	for (unsigned i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
 		ck_assert_msg(dump(&as_is, "%s", bad[i]) == 2, "'%s' is taken", bad[i]);
 		ck_assert_str_eq(out, "");
 		ck_assert_str_ne(err, "");
+	}
+	for (unsigned i = 0; i < sizeof(lonely) / sizeof(lonely[0]); i++) {
+		ck_assert_msg(dump(&as_is, "%s", lonely[i].args) == 2, "'%s' is taken", lonely[i].args);
+		ck_assert_msg(strstr(err, lonely[i].says) != NULL, "%s: %s", lonely[i].args, err);
+		ck_assert_str_eq(out, "");
 	}
 	ck_assert_int_eq(dump(&as_is, "--help"), 0);
 	ck_assert_ptr_nonnull(strstr(out, "usage: martlet dump"));
@@ -861,6 +904,7 @@ static Suite *make_suite(void)
 	tcase_add_loop_test(tc, root_and_the_same_user_see_all, 0, sizeof(users) / sizeof(users[0]));
 	tcase_add_test(tc, where_memory_is_forbidden_workers_are_shown_and_why);
 	tcase_add_test(tc, another_user_is_told_what_to_do);
+	tcase_add_test(tc, several_runtimes_are_one_document);
 	tcase_add_test(tc, no_process_and_no_runtime_are_errors);
 	tcase_add_test(tc, bad_options_are_refused);
 	tcase_add_test(tc, a_process_that_ends_meanwhile_is_said);

@@ -176,11 +176,18 @@ static int try_open(void)
 	return walk_open(&w, getpid(), (uintptr_t)&runtime, (uintptr_t)&layout, 2, why, sizeof(why));
 }
 
-static void walk(void)
+static void walk_at_most(unsigned slabs_max)
 {
 	memset(&found, 0, sizeof(found));
 	ck_assert_msg(try_open() == 0, "%s", why);
+	ck_assert_uint_eq(w.slabs_max, WALK_SLABS_MAX);
+	w.slabs_max = slabs_max;
 	ck_assert_int_eq(walk_tasks(&w, on_task, NULL), 0);
+}
+
+static void walk(void)
+{
+	walk_at_most(WALK_SLABS_MAX);
 }
 
 START_TEST(all_heaps_tasks_and_ops_are_found)
@@ -359,6 +366,22 @@ START_TEST(pointers_that_lead_nowhere_are_said)
 }
 END_TEST
 
+START_TEST(more_slabs_than_a_limit_are_left_and_said)
+{
+	walk_at_most(SLABS_NR); /* as many as there are */
+	ck_assert(!w.is_cut);
+	ck_assert_uint_eq(w.torn_nr, 0);
+	ck_assert_uint_eq(found.tasks, SLABS_NR * CELLS_NR);
+	for (unsigned max = 1; max < SLABS_NR; max++) {
+		walk_at_most(max);
+		ck_assert(w.is_cut);
+		ck_assert_uint_eq(w.torn_nr, 1);
+		ck_assert_ptr_nonnull(strstr(w.torn, "slabs of tasks: the others are not read"));
+		ck_assert_uint_eq(found.tasks, max * CELLS_NR);
+	}
+}
+END_TEST
+
 static uint32_t next_random(uint32_t *state)
 {
 	*state = *state * 1664525u + 1013904223u;
@@ -448,6 +471,7 @@ int main(void)
 	tcase_add_test(tc, tables_that_are_none_are_refused_in_words);
 	tcase_add_test(tc, lists_that_do_not_end_are_ended);
 	tcase_add_test(tc, pointers_that_lead_nowhere_are_said);
+	tcase_add_test(tc, more_slabs_than_a_limit_are_left_and_said);
 	tcase_add_test(tc, random_memory_neither_crashes_nor_hangs_it);
 	tcase_add_test(tc, text_is_cut_cleaned_and_never_read_beyond_its_page);
 	suite_add_tcase(suite, tc);
