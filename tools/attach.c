@@ -84,7 +84,7 @@ static int refuse(struct scan *s, int pid, const char *fmt, ...)
 const char *attach_why_not(const struct attach_set *set, int pid, char *buf, size_t buf_bytes)
 {
 	unsigned i, nr = set->refusals_nr < ATTACH_REFUSALS_MAX ? set->refusals_nr : ATTACH_REFUSALS_MAX;
-	char path[64];
+	char path[64], why[200];
 
 	for (i = 0; i < nr; i++) {
 		if (set->refusals[i].pid == pid)
@@ -94,8 +94,7 @@ const char *attach_why_not(const struct attach_set *set, int pid, char *buf, siz
 	if (proc_start_ticks(pid) == 0)
 		(void)snprintf(buf, buf_bytes, "there is no process %d", pid);
 	else if (access(path, R_OK))
-		(void)snprintf(buf, buf_bytes, "this user may not look into process %d (another user's, or one with more "
-			       "capabilities): be root, or let it pin its maps (MRT_RUNTIME_STATS_PIN)", pid);
+		(void)snprintf(buf, buf_bytes, "%s; or let it pin its maps (MRT_RUNTIME_STATS_PIN)", proc_why_not(pid, why, sizeof(why)));
 	else
 		(void)snprintf(buf, buf_bytes, "process %d shows no Martlet runtime (its statistics may be on the heap, or in "
 			       "maps that this user may not open)", pid);

@@ -12,6 +12,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <linux/capability.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,6 +24,7 @@
 #include <martlet/martlet.h>
 
 #include "nvme.h"
+#include "proc.h"
 #include "sys.h"
 #include "target.h"
 
@@ -249,25 +251,8 @@ static void say_limit(const char *what, const struct rlimit *l, double unit, con
 	putchar('\n');
 }
 
-static bool has_capability(unsigned bit)
-{
-	FILE *f = fopen("/proc/self/status", "re");
-	uint64_t caps = 0;
-	char line[256];
-
-	if (!f)
-		return false;
-	while (fgets(line, sizeof(line), f)) {
-		if (sscanf(line, "CapEff: %" SCNx64, &caps) == 1)
-			break;
-	}
-	(void)fclose(f);
-	return caps >> bit & 1;
-}
-
 static void probe_limits(void)
 {
-	enum { CAP_IPC_LOCK_BIT = 14 };
 	struct rlimit l;
 
 	/* none of these fails for these limits */
@@ -277,7 +262,7 @@ static void probe_limits(void)
 	say_limit("threads", &l, 1, "");
 	(void)getrlimit(RLIMIT_MEMLOCK, &l);
 	say_limit("memlock", &l, 1024, " KiB");
-	if (has_capability(CAP_IPC_LOCK_BIT))
+	if (proc_has_capability(CAP_IPC_LOCK))
 		printf("            not enforced for this user (CAP_IPC_LOCK)\n");
 	else if (l.rlim_cur != RLIM_INFINITY)
 		printf("            per user, enough for about %" PRIu64 " workers' rings of %u KiB and nothing else\n",

@@ -9,6 +9,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <spawn.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -54,7 +55,7 @@ static int add_file(struct probed *p, const char *path)
 	return 0;
 }
 
-/* One line of /proc/PID/maps. */
+/* One line of /proc/PID/maps. @return as probed_process(); -EACCES: this file */
 static int add_mapping(struct probed *p, pid_t pid, char *line)
 {
 	char perms[5], path[PROBED_PATH_BYTES + 64];
@@ -69,8 +70,11 @@ static int add_mapping(struct probed *p, pid_t pid, char *line)
 	if (perms[2] != 'x' || line[0] != '/')
 		return 0;
 	(void)snprintf(path, sizeof(path), "/proc/%d/root%.4000s", (int)pid, line); /* cut: then it is not found */
-	if (stat(path, &st) || st.st_ino != inode)
+	if (stat(path, &st) || st.st_ino != inode) {
 		(void)snprintf(path, sizeof(path), "/proc/%d/map_files/%llx-%llx", (int)pid, start, end); /* fits */
+		if (stat(path, &st) && (errno == EACCES || errno == EPERM))
+			return -EACCES;
+	}
 	return add_file(p, path);
 }
 
@@ -78,6 +82,8 @@ int probed_process(struct probed *p, pid_t pid)
 {
 	size_t line_bytes = 0;
 	char path[64], *line = NULL;
+	unsigned before = p->nr;
+	bool is_denied = false;
 	int err = 0;
 	FILE *f;
 
@@ -85,11 +91,16 @@ int probed_process(struct probed *p, pid_t pid)
 	f = fopen(path, "re");
 	if (!f)
 		return -errno;
-	while (!err && getline(&line, &line_bytes, f) > 0)
+	while (!err && getline(&line, &line_bytes, f) > 0) {
 		err = add_mapping(p, pid, line);
+		if (err == -EACCES) {
+			is_denied = true; /* that one may be without probes */
+			err = 0;
+		}
+	}
 	free(line);
 	(void)fclose(f); /* only read */
-	return err;
+	return !err && is_denied && p->nr == before ? -EACCES : err;
 }
 
 /* ---- a command that does not run yet ---- */

@@ -17,7 +17,8 @@ struct probed {
 /**
  * Add the files of a process. A file that is there already, by device and inode, is not added again.
  *
- * @return 0, also if there was none; -ENOENT (no such process), -EACCES, -ENOMEM, -E2BIG (more than PROBED_FILES_MAX)
+ * @return 0, also if there was none; -ENOENT (no such process), -EACCES (of it, or of files while none was found), -ENOMEM, -E2BIG
+ *         (more than PROBED_FILES_MAX)
  */
 int probed_process(struct probed *p, pid_t pid);
 

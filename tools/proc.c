@@ -6,6 +6,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/capability.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -130,4 +131,33 @@ int proc_each(bool (*fn)(int pid, void *ctx), void *ctx)
 	}
 	(void)closedir(dir); /* only read */
 	return 0;
+}
+
+bool proc_has_capability(unsigned nr)
+{
+	unsigned long long caps = 0;
+	char line[256];
+	FILE *f = fopen("/proc/self/status", "re");
+
+	while (f && fgets(line, sizeof(line), f)) {
+		if (sscanf(line, "CapEff: %llx", &caps) == 1)
+			break;
+	}
+	if (f)
+		(void)fclose(f); /* only read */
+	return caps >> nr & 1;
+}
+
+const char *proc_how_to_look(void)
+{
+	if (proc_has_capability(CAP_SYS_PTRACE))
+		return "not for lack of CAP_SYS_PTRACE; a security module forbids it, or it is of another user namespace";
+	return geteuid() == 0 ? "root is not enough, CAP_SYS_PTRACE is missing" : "be root (CAP_SYS_PTRACE)";
+}
+
+const char *proc_why_not(int pid, char *buf, size_t buf_bytes)
+{
+	(void)snprintf(buf, buf_bytes, "this user may not look into process %d (another user's, or one with more capabilities): %s", pid,
+		       proc_how_to_look()); /* cut to fit */
+	return buf;
 }

@@ -35,4 +35,13 @@ int proc_each(bool (*fn)(int pid, void *ctx), void *ctx);
 /* Replace what a terminal would not print, in place. */
 void proc_printable(char *text);
 
+/* Does this program have it now? @param nr  CAP_SYS_PTRACE, ... */
+bool proc_has_capability(unsigned nr);
+
+/* What to do where this program may not look into a process, in words that may follow a colon. */
+const char *proc_how_to_look(void);
+
+/* Why this program may not look into a process, and what to do. @return buf */
+const char *proc_why_not(int pid, char *buf, size_t buf_bytes);
+
 #endif

@@ -55,10 +55,10 @@ const char *remote_why_not(pid_t pid, char *buf, size_t buf_bytes)
 	char scope[16];
 
 	if (sys_read_line(scope, sizeof(scope), "/proc/sys/kernel/yama/ptrace_scope") && scope[0] != '0')
-		snprintf(buf, buf_bytes, "this user may not read the memory of process %d: kernel.yama.ptrace_scope is %s; be root "
-			 "(CAP_SYS_PTRACE)%s", (int)pid, scope, scope[0] == '1' ? ", or set it to 0" : "");
+		snprintf(buf, buf_bytes, "this user may not read the memory of process %d: kernel.yama.ptrace_scope is %s; %s%s",
+			 (int)pid, scope, proc_how_to_look(), scope[0] == '1' ? ", or set it to 0" : "");
 	else
 		snprintf(buf, buf_bytes, "this user may not read the memory of process %d (another user's, one with more "
-			 "capabilities, or one that is not dumpable): be root (CAP_SYS_PTRACE)", (int)pid);
+			 "capabilities, or one that is not dumpable): %s", (int)pid, proc_how_to_look());
 	return buf;
 }

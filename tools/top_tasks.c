@@ -10,6 +10,7 @@
 #include "bpf/tracer.h"
 #include "clock.h"
 #include "probed.h"
+#include "proc.h"
 #include "trace_result.h"
 
 #define BUFFER_BYTES (1u << 20)         /* for the functions' names alone */
@@ -50,6 +51,8 @@ int top_tasks_open(struct top_tasks *t, const struct top_runtime *r, char ret_wh
 	if (!err && probed.nr == 0) {
 		(void)snprintf(ret_why, TOP_TASKS_WHY_BYTES, "process %d has no probes of Martlet", pid); /* fits */
 		err = -ENOENT;
+	} else if (err == -EACCES) {
+		(void)proc_why_not(pid, ret_why, TOP_TASKS_WHY_BYTES);
 	} else if (err) {
 		(void)snprintf(ret_why, TOP_TASKS_WHY_BYTES, "process %d: %s", pid, strerror(-err)); /* fits */
 	} else {

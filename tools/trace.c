@@ -32,6 +32,7 @@
 #include "clock.h"
 #include "fn_names.h"
 #include "probed.h"
+#include "proc.h"
 #include "timeline.h"
 #include "trace_opts.h"
 #include "trace_result.h"
@@ -121,12 +122,13 @@ static int find_all(struct trace_run *r)
 static int find_process(struct trace_run *r)
 {
 	int err = probed_process(&r->probed, r->o.pid);
+	char why[200];
 
 	r->pid = r->o.pid;
 	if (err == -ENOENT || err == -ESRCH)
 		return fail("there is no process %d", (int)r->pid);
 	if (err == -EACCES)
-		return fail("process %d belongs to another user: this takes CAP_SYS_PTRACE", (int)r->pid);
+		return fail("%s", proc_why_not(r->pid, why, sizeof(why)));
 	if (err)
 		return fail("process %d: %s", (int)r->pid, strerror(-err));
 	if (r->probed.nr == 0)

@@ -252,20 +252,7 @@ struct tracer_run {
 	int status;
 };
 
-/* Become nobody, with capabilities that outlive an exec. */
-static void become_nobody(uint64_t caps)
-{
-	struct __user_cap_header_struct h = { .version = _LINUX_CAPABILITY_VERSION_3 };
-	struct __user_cap_data_struct d[2] = { { (uint32_t)caps, (uint32_t)caps, (uint32_t)caps },
-					       { (uint32_t)(caps >> 32), (uint32_t)(caps >> 32), (uint32_t)(caps >> 32) } };
-
-	subject_become_nobody(caps);
-	if (syscall(SYS_capset, &h, d))
-		_exit(8);
-	for (unsigned i = 0; i < 64; i++)
-		if (caps >> i & 1 && prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_RAISE, i, 0, 0))
-			_exit(8);
-}
+#define CAPS_WITHOUT_PTRACE (SUBJECT_CAPS_ALL - 1) /* root, and this one is missing */
 
 /* @param caps  SUBJECT_CAPS_ALL: as we are */
 static struct tracer_run start_trace(uint64_t caps, const char *const args[])
@@ -294,8 +281,10 @@ static struct tracer_run start_trace(uint64_t caps, const char *const args[])
 		alarm(ITEST_LIMIT_S);
 		dup2(out, STDOUT_FILENO);
 		dup2(err, STDERR_FILENO);
-		if (caps != SUBJECT_CAPS_ALL)
-			become_nobody(caps);
+		if (caps == CAPS_WITHOUT_PTRACE && prctl(PR_CAPBSET_DROP, CAP_SYS_PTRACE))
+			_exit(8);
+		else if (caps < CAPS_WITHOUT_PTRACE)
+			subject_become_nobody(caps);
 		syscall(SYS_execveat, command, "", argv, environ, AT_EMPTY_PATH);
 		_exit(126);
 	}
@@ -1121,6 +1110,22 @@ START_TEST(capabilities_that_are_needed_and_no_more)
 }
 END_TEST
 
+START_TEST(who_may_not_look_is_told_what_is_missing)
+{
+	struct subject s = start_subject(SUBJECT_CAPS_ALL);
+	const char *const args[] = { pid_text(&s), NULL };
+	struct tracer_run t;
+
+	t = start_trace(UINT64_C(1) << CAP_BPF | UINT64_C(1) << CAP_PERFMON, args);
+	ck_assert_int_eq(wait_trace(&t), 1);
+	ck_assert_msg(has(t.err, "this user may not look into process") && has(t.err, ": be root (CAP_SYS_PTRACE)"), "%s", slurp(t.err));
+	t = start_trace(CAPS_WITHOUT_PTRACE, args);
+	ck_assert_int_eq(wait_trace(&t), 1);
+	ck_assert_msg(has(t.err, "root is not enough, CAP_SYS_PTRACE is missing"), "%s", slurp(t.err));
+	subject_end(&s);
+}
+END_TEST
+
 /* ---- the pin ---- */
 
 static char pin_path[64];
@@ -1294,6 +1299,7 @@ static Suite *trace_suite(bool traced)
 	tcase_add_test(tc, all_processes_are_traced_that_have_a_runtime);
 	tcase_add_test(tc, other_versions_are_left_out_of_all);
 	tcase_add_test(tc, capabilities_that_are_needed_and_no_more);
+	tcase_add_test(tc, who_may_not_look_is_told_what_is_missing);
 	tcase_add_test(tc, cat_shows_the_workers);
 	suite_add_tcase(suite, tc);
 	return suite;
