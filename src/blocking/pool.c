@@ -200,18 +200,10 @@ static void pool_drain(struct mrt__pool *pool)
 	}
 }
 
-static struct timespec pool_timespec(uint64_t ns)
-{
-	/* saturated at a time that every time_t holds */
-	uint64_t sec = mrt__min(ns / MRT__NS_PER_SEC, (uint64_t)INT32_MAX);
-
-	return (struct timespec){ .tv_sec = (time_t)sec, .tv_nsec = (long)(ns % MRT__NS_PER_SEC) };
-}
-
 /* Be idle until claimed. @thread the pool's, under the lock @return false: leave */
 static bool pool_idle(struct mrt__pool *pool)
 {
-	struct timespec until = pool_timespec(mrt__clock_add(mrt__clock_now(), pool->keep_alive_ns));
+	struct timespec until = mrt__clock_timespec(mrt__clock_add(mrt__clock_now(), pool->keep_alive_ns));
 	int err = 0;
 
 	pool_add(pool, idle, 1);
@@ -351,7 +343,7 @@ void mrt__pool_shutdown(struct mrt__pool *pool)
 
 int mrt__pool_join_wait(struct mrt__pool *pool, uint64_t deadline_ns, uint32_t *ret_running)
 {
-	struct timespec until = pool_timespec(deadline_ns);
+	struct timespec until = mrt__clock_timespec(deadline_ns);
 	bool join = false;
 	pthread_t leaver = pthread_self();
 	int err = 0;

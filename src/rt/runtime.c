@@ -792,17 +792,10 @@ int mrt_block_on(struct mrt_runtime *rt, mrt_poll_fn fn, void *frame, size_t fra
 
 /* ---- shutdown ---- */
 
-static struct timespec to_timespec(uint64_t ns)
-{
-	struct timespec ts = { .tv_sec = (time_t)(ns / MRT__NS_PER_SEC), .tv_nsec = (long)(ns % MRT__NS_PER_SEC) };
-
-	return ts;
-}
-
 /* @return true: all workers have left their loops */
 static bool wait_workers(struct mrt_runtime *rt, uint64_t deadline_ns)
 {
-	struct timespec ts = to_timespec(deadline_ns);
+	struct timespec ts = mrt__clock_timespec(deadline_ns);
 	bool all;
 
 	pthread_mutex_lock(&rt->lock);

@@ -131,13 +131,11 @@ static void look(struct mrt__watchdog *d)
 static void *watchdog_main(void *arg)
 {
 	struct mrt__watchdog *d = arg;
-	uint64_t next;
 	struct timespec ts;
 
 	pthread_mutex_lock(&d->lock);
 	while (!d->stop) {
-		next = mrt__clock_now() + d->limit_ns / LOOKS_PER_LIMIT;
-		ts = (struct timespec){ .tv_sec = (time_t)(next / MRT__NS_PER_SEC), .tv_nsec = (long)(next % MRT__NS_PER_SEC) };
+		ts = mrt__clock_timespec(mrt__clock_add(mrt__clock_now(), d->limit_ns / LOOKS_PER_LIMIT));
 		if (pthread_cond_timedwait(&d->changed, &d->lock, &ts) != ETIMEDOUT)
 			continue;
 		pthread_mutex_unlock(&d->lock);
