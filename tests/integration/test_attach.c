@@ -28,34 +28,16 @@
 #include "itest.h"
 #include "observe.h"
 #include "subject.h"
+#include "work.h"
 
 #include "attach.h"
 #include "proc.h"
 
-#define TASKS 50u
-#define YIELDS 20u
-#define POLLS (TASKS * (YIELDS + 1))
 #define PINS "/sys/fs/bpf/mrt"
 #define FAKES_NR 65u            /* one more than of a process are looked at */
 #define CHANGES_SEEN_NR 3000u
 
 static bool has_bpf;
-
-ITEST_CHILD(yielder, { struct mrt_op op; unsigned i; })
-{
-	MRT_BEGIN(self);
-	for (f->i = 0; f->i < YIELDS; f->i++)
-		MRT_AWAIT(self, mrt_yield(&f->op));
-	MRT_RETURN(self, 0);
-}
-
-static void known_polls(struct mrt_runtime *rt)
-{
-	unsigned i;
-
-	for (i = 0; i < TASKS; i++)
-		ck_assert_int_eq(mrt_block_on(rt, yielder_poll, NULL, sizeof(struct yielder), NULL), 0);
-}
 
 static uint64_t sum_polls(const struct attach *a)
 {
@@ -146,9 +128,9 @@ static int view(void *ctx)
 	CHECK(a->is_mapped == v->is_mapped);
 	CHECK(a->may_control == v->may_control);
 	CHECK(a->workers_nr == 2 && a->workers[1].index == 1);
-	CHECK(sum_polls(a) == POLLS);
+	CHECK(sum_polls(a) == WORK_POLLS);
 	CHECK(attach_read(a) == 0);
-	CHECK(sum_polls(a) == POLLS);
+	CHECK(sum_polls(a) == WORK_POLLS);
 	CHECK(a->ctl.poll_timing == MRT_TIMING_SAMPLED);
 	CHECK(a->ctl.watched_until_ns == 0);
 	CHECK(attach_watch(a, 12345) == (v->may_control ? 0 : -EACCES));
@@ -182,7 +164,7 @@ static const struct {
 START_TEST(what_is_allowed_decides_how_it_is_found)
 {
 	struct subject_opts so = { .kind = ITEST_TWO, .caps = view_cases[_i].subject_caps, .flags = view_cases[_i].flags,
-				   .work = known_polls };
+				   .work = work_polls };
 	struct viewer v = { .caps = view_cases[_i].viewer_caps, .from = view_cases[_i].from, .why = view_cases[_i].why,
 			    .is_mapped = true, .may_control = view_cases[_i].may_control };
 	struct subject s;
@@ -201,7 +183,7 @@ END_TEST
 START_TEST(a_pin_is_read_without_being_mapped)
 {
 	struct subject_opts so = { .kind = ITEST_TWO, .caps = SUBJECT_CAPS_ALL, .flags = MRT_RUNTIME_STATS_PIN,
-				   .work = known_polls };
+				   .work = work_polls };
 	static const char *const names[] = { "mrt_workers", "mrt_hists", "mrt_global", "mrt_ctl" };
 	struct viewer v = { .caps = 0, .from = "read by system calls" };
 	struct subject s;
@@ -241,7 +223,7 @@ static void make_further(struct mrt_runtime *rt)
 START_TEST(several_runtimes_of_a_process_are_told_apart)
 {
 	struct subject_opts so = { .kind = ITEST_TWO, .caps = SUBJECT_CAPS_ALL, .flags = _i ? MRT_RUNTIME_STATS_MEMFD : 0,
-				   .work = known_polls, .other = make_further };
+				   .work = work_polls, .other = make_further };
 	struct subject s = subject_start(&so);
 	struct attach_set set = { 0 };
 	int pid = (int)s.pid;
@@ -251,7 +233,7 @@ START_TEST(several_runtimes_of_a_process_are_told_apart)
 	ck_assert_uint_eq(set.nr, 2);
 	ck_assert_str_eq(set.items[0]->label, "itest");
 	ck_assert_str_eq(set.items[1]->label, "itest-2");
-	ck_assert_uint_eq(sum_polls(set.items[0]), POLLS);
+	ck_assert_uint_eq(sum_polls(set.items[0]), WORK_POLLS);
 	ck_assert_uint_eq(sum_polls(set.items[1]), 0);
 	ck_assert_uint_eq(set.items[1]->workers_nr, 1);
 	ck_assert_int_eq(attach_scan(&set, &pid, 1), 0); /* the same, once */
@@ -277,14 +259,14 @@ END_TEST
 START_TEST(a_process_is_found_among_all)
 {
 	struct subject_opts so = { .kind = ITEST_CURRENT, .caps = SUBJECT_CAPS_ALL, .flags = _i ? MRT_RUNTIME_STATS_MEMFD : 0,
-				   .work = known_polls };
+				   .work = work_polls };
 	struct subject s = subject_start(&so);
 	struct attach_set set = { 0 };
 	unsigned i, nr = 0;
 
 	ck_assert_int_eq(attach_scan(&set, NULL, 0), 0);
 	for (i = 0; i < set.nr; i++) {
-		if (set.items[i]->pid == (int)s.pid && sum_polls(set.items[i]) == POLLS)
+		if (set.items[i]->pid == (int)s.pid && sum_polls(set.items[i]) == WORK_POLLS)
 			nr++;
 	}
 	ck_assert_uint_eq(nr, 1);
@@ -309,22 +291,22 @@ static uint64_t timed_in_a_round(struct attach *a, struct subject *s)
 START_TEST(all_is_timed_while_somebody_looks_and_not_after)
 {
 	struct subject_opts so = { .kind = ITEST_TWO, .caps = SUBJECT_CAPS_ALL, .flags = _i ? MRT_RUNTIME_STATS_MEMFD : 0,
-				   .work = known_polls };
+				   .work = work_polls };
 	struct subject s = subject_start(&so);
 	struct attach_set set = scan(s.pid), other = scan(s.pid);
 	uint64_t until = mrt_now() + MRT_MS(100), before;
 
 	ck_assert_uint_eq(set.nr, 1);
-	ck_assert_uint_lt(timed_in_a_round(set.items[0], &s), POLLS / 2);
+	ck_assert_uint_lt(timed_in_a_round(set.items[0], &s), WORK_POLLS / 2);
 	ck_assert_int_eq(attach_watch(set.items[0], mrt_now() + MRT_SEC(3600)), 0);
-	ck_assert_uint_eq(timed_in_a_round(set.items[0], &s), POLLS);
+	ck_assert_uint_eq(timed_in_a_round(set.items[0], &s), WORK_POLLS);
 	/* another viewer, that wants less, takes nothing away */
 	before = set.items[0]->ctl.watched_until_ns;
 	ck_assert_uint_gt(before, until);
 	ck_assert_int_eq(attach_watch(other.items[0], until), 0);
 	ck_assert_int_eq(attach_read(other.items[0]), 0);
 	ck_assert_uint_eq(other.items[0]->ctl.watched_until_ns, before);
-	ck_assert_uint_eq(timed_in_a_round(set.items[0], &s), POLLS);
+	ck_assert_uint_eq(timed_in_a_round(set.items[0], &s), WORK_POLLS);
 	attach_set_close(&set);
 	attach_set_close(&other);
 	subject_end(&s);
@@ -333,7 +315,7 @@ START_TEST(all_is_timed_while_somebody_looks_and_not_after)
 	set = scan(s.pid);
 	ck_assert_int_eq(attach_watch(set.items[0], until), 0);
 	ITEST_WAIT(mrt_now() > until, 5000); /* and then it was killed, say */
-	ck_assert_uint_lt(timed_in_a_round(set.items[0], &s), POLLS / 2);
+	ck_assert_uint_lt(timed_in_a_round(set.items[0], &s), WORK_POLLS / 2);
 	attach_set_close(&set);
 	subject_end(&s);
 }
@@ -390,7 +372,7 @@ END_TEST
 START_TEST(a_process_of_another_pid_namespace_has_the_number_that_we_see)
 {
 	struct subject_opts so = { .kind = ITEST_TWO, .caps = SUBJECT_CAPS_ALL, .flags = _i & 1 ? MRT_RUNTIME_STATS_MEMFD : 0,
-				   .work = known_polls, .own_proc = _i & 2 };
+				   .work = work_polls, .own_proc = _i & 2 };
 	int home = open("/proc/self/ns/pid", O_RDONLY | O_CLOEXEC);
 	struct attach_set set;
 	struct subject s;
@@ -404,7 +386,7 @@ START_TEST(a_process_of_another_pid_namespace_has_the_number_that_we_see)
 	ck_assert_uint_eq(set.nr, 1);
 	ck_assert_int_eq(set.items[0]->pid, s.pid);
 	ck_assert_uint_eq(set.items[0]->global.pid, 1);
-	ck_assert_uint_eq(sum_polls(set.items[0]), POLLS);
+	ck_assert_uint_eq(sum_polls(set.items[0]), WORK_POLLS);
 	ck_assert_int_eq(attach_read(set.items[0]), 0);
 	attach_set_close(&set);
 	subject_kill(&s); /* a leak check at its end does not work as process 1 */

@@ -31,6 +31,7 @@
 #include "observe.h"
 #include "subject.h"
 #include "symbols.h"
+#include "work.h"
 
 #define COMMAND MRT_TEST_BUILD_DIR "/martlet"
 #define OUT_BYTES (1u << 20)
@@ -207,18 +208,6 @@ static struct json_object *find(struct json_object *list, const char *key, const
 
 /* ---- workers in a poll that does not end ---- */
 
-static atomic_uint polling;
-
-ITEST_CHILD(blocked_in_sleep, { struct mrt_op op; })
-{
-	(void)self;
-	(void)f;
-	atomic_fetch_add(&polling, 1);
-	for (;;)
-		sleep(1000);
-	return MRT_POLL_PENDING;
-}
-
 /*
  * One poll that lasts, and right behind it, with no ring turn in between, the one that does not end: a time that is not the
  * poll's own shows. The note is the earliest moment at which one of them can have begun.
@@ -231,21 +220,9 @@ ITEST_CHILD(long_before_blocked, { struct mrt_op op; })
 	itest_spin(MRT_MS(30));
 	now = mrt_now();
 	atomic_compare_exchange_strong(&subject_note, &none, now);
-	ck_assert_int_eq(mrt_spawn(NULL, blocked_in_sleep_poll, NULL, sizeof(struct blocked_in_sleep), NULL, NULL), 0);
+	ck_assert_int_eq(mrt_spawn(NULL, work_stuck_poll, NULL, 0, NULL, NULL), 0);
 	mrt_task_return(self, 0);
 	return MRT_POLL_READY;
-}
-
-/* Turns of the ring in which a worker takes over what is to be timed. */
-ITEST_CHILD(turner, {
-	struct mrt_op op;
-	unsigned i;
-})
-{
-	MRT_BEGIN(self);
-	for (f->i = 0; f->i < 40; f->i++)
-		MRT_AWAIT(self, mrt_sleep(&f->op, MRT_US(100)));
-	MRT_RETURN(self, 0);
 }
 
 static void turn(struct mrt_runtime *rt)
@@ -254,7 +231,7 @@ static void turn(struct mrt_runtime *rt)
 	struct mrt_task *tasks[16];
 
 	for (unsigned i = 0; i < 16; i++)
-		ck_assert_int_eq(mrt_spawn(rt, turner_poll, NULL, sizeof(struct turner), &spread, &tasks[i]), 0);
+		ck_assert_int_eq(mrt_spawn(rt, work_turner_poll, NULL, sizeof(struct work_turner), &spread, &tasks[i]), 0);
 	for (unsigned i = 0; i < 16; i++)
 		(void)itest_join(tasks[i]);
 }
@@ -267,7 +244,7 @@ static void block_all(struct mrt_runtime *rt)
 	for (unsigned i = 0; i < mrt_runtime_workers_nr(rt); i++)
 		ck_assert_int_eq(mrt_spawn(rt, long_before_blocked_poll, NULL, sizeof(struct long_before_blocked), &spread, NULL),
 				 0);
-	ITEST_WAIT(atomic_load(&polling) == mrt_runtime_workers_nr(rt), 10000);
+	ITEST_WAIT(atomic_load(&work_stuck_nr) == mrt_runtime_workers_nr(rt), 10000);
 }
 
 static void ask_full_timing(pid_t pid)
@@ -308,7 +285,7 @@ START_TEST(workers_in_a_poll_are_named_with_since_when)
 	for (size_t i = 0; i < 2; i++) {
 		struct json_object *w = json_object_array_get_idx(list, i);
 
-		ck_assert_str_eq(text(w, "function"), "blocked_in_sleep_poll");
+		ck_assert_str_eq(text(w, "function"), "work_stuck_poll");
 		ck_assert(json_object_get_boolean(get(w, "stuck")));
 		ck_assert_uint_eq(num(w, "polls_moved"), 0);
 		ck_assert_uint_gt(num(w, "polls"), 0);
@@ -327,7 +304,7 @@ START_TEST(workers_in_a_poll_are_named_with_since_when)
 	ck_assert_uint_eq(num(get(r, "tasks"), "running"), 2);
 	ck_assert_uint_eq(num(get(r, "tasks"), "waiting"), 0);
 	ck_assert_int_eq(dump(&as_is, "--look=1 %d", s.pid), 0);
-	ck_assert_ptr_nonnull(strstr(out, "blocked_in_sleep_poll"));
+	ck_assert_ptr_nonnull(strstr(out, "work_stuck_poll"));
 	subject_kill(&s);
 }
 END_TEST
@@ -344,7 +321,7 @@ START_TEST(watch_tells_of_each_stuck_worker)
 	for (const char *line = out, *next; *line; line = next + 1) {
 		next = strchr(line, '\n');
 		ck_assert_ptr_nonnull(next);
-		ck_assert_msg(strstr(line, ": blocked_in_sleep_poll, task 0x") < next, "%s", line);
+		ck_assert_msg(strstr(line, ": work_stuck_poll, task 0x") < next, "%s", line);
 	}
 	subject_kill(&s);
 }
@@ -401,7 +378,7 @@ ITEST_CHILD(socket_reader, {
 
 static void turn_once(struct mrt_runtime *rt)
 {
-	ck_assert_int_eq(itest_run(rt, turner_poll, NULL, sizeof(struct turner)), 0);
+	ck_assert_int_eq(itest_run(rt, work_turner_poll, NULL, sizeof(struct work_turner)), 0);
 }
 
 static void start_readers(struct mrt_runtime *rt)
@@ -703,7 +680,7 @@ ITEST_CHILD(churn, {
 	MRT_BEGIN(self);
 	for (;;) {
 		MRT_AWAIT(self, mrt_sleep(&f->op, MRT_US(50)));
-		ck_assert_int_eq(mrt_spawn(NULL, turner_poll, NULL, sizeof(struct turner), NULL, NULL), 0);
+		ck_assert_int_eq(mrt_spawn(NULL, work_turner_poll, NULL, sizeof(struct work_turner), NULL, NULL), 0);
 		MRT_AWAIT(self, mrt_nop(&f->op));
 	}
 	MRT_RETURN(self, 0);
@@ -775,12 +752,12 @@ START_TEST(where_memory_is_forbidden_workers_are_shown_and_why)
 	subject_do(&s, SUBJECT_OTHER);
 	ck_assert_int_eq(dump(&c, "--json --look=20 %d", s.pid), PARTLY);
 	r = parse();
-	ck_assert_ptr_nonnull(find(get(r, "workers"), "function", "blocked_in_sleep_poll"));
+	ck_assert_ptr_nonnull(find(get(r, "workers"), "function", "work_stuck_poll"));
 	ck_assert_ptr_nonnull(strstr(text(r, "memory_missing"), "may not read the memory"));
 	ck_assert_ptr_nonnull(strstr(err, "CAP_SYS_PTRACE"));
 	ck_assert(!json_object_object_get_ex(r, "tasks", NULL));
 	ck_assert_int_eq(dump(&c, "--look=0 %d", s.pid), PARTLY);
-	ck_assert_ptr_nonnull(strstr(out, "blocked_in_sleep_poll"));
+	ck_assert_ptr_nonnull(strstr(out, "work_stuck_poll"));
 	ck_assert_ptr_null(strstr(out, "tasks:"));
 	subject_kill(&s);
 }

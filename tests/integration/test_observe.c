@@ -26,32 +26,12 @@
 #include "itest.h"
 #include "observe.h"
 #include "subject.h"
+#include "work.h"
 
-#define TASKS 50u
-#define YIELDS 20u
-#define POLLS (TASKS * (YIELDS + 1))
 #define PINS "/sys/fs/bpf/mrt"
 
 static bool has_bpf;    /* found by trying: this process may make maps */
 static bool has_bpftool;
-
-/* ---- work with a number of polls that is known ---- */
-
-ITEST_CHILD(yielder, { struct mrt_op op; unsigned i; })
-{
-	MRT_BEGIN(self);
-	for (f->i = 0; f->i < YIELDS; f->i++)
-		MRT_AWAIT(self, mrt_yield(&f->op));
-	MRT_RETURN(self, 0);
-}
-
-static void known_polls(struct mrt_runtime *rt)
-{
-	unsigned i;
-
-	for (i = 0; i < TASKS; i++)
-		ck_assert_int_eq(mrt_block_on(rt, yielder_poll, NULL, sizeof(struct yielder), NULL), 0);
-}
 
 static uint64_t sum_polls(const struct observe *o)
 {
@@ -68,13 +48,13 @@ static void check_known(const struct subject *s)
 	struct observe o;
 
 	ck_assert_int_eq(observe_open(s->pid, &o), 0);
-	ck_assert_uint_eq(sum_polls(&o), POLLS);
+	ck_assert_uint_eq(sum_polls(&o), WORK_POLLS);
 	ck_assert_uint_eq(o.global->pid, (unsigned)s->pid);
 	ck_assert_uint_eq(o.global->workers_nr, o.workers_nr);
 	ck_assert_uint_eq(o.workers[0].pid, (unsigned)s->pid);
 	ck_assert_uint_ge(o.workers[0].sq_entries, 8);
 	ck_assert_uint_gt(o.global->start_ticks, 0);
-	ck_assert_uint_eq(o.global->spawns_outside, TASKS);
+	ck_assert_uint_eq(o.global->spawns_outside, WORK_TASKS);
 	ck_assert_int_eq(o.file != NULL, strcmp(s->backend, "memfd") == 0);
 	observe_close(&o);
 }
@@ -101,7 +81,7 @@ static const struct capability_case capability_cases[] = {
 START_TEST(what_is_allowed_decides_where_the_statistics_are)
 {
 	const struct capability_case *c = &capability_cases[_i];
-	struct subject_opts so = { .kind = ITEST_TWO, .caps = c->caps, .work = known_polls,
+	struct subject_opts so = { .kind = ITEST_TWO, .caps = c->caps, .work = work_polls,
 				   .forbidden = { c->forbidden[0], c->forbidden[1] } };
 	struct subject s;
 
@@ -123,7 +103,7 @@ END_TEST
 START_TEST(an_option_keeps_away_from_bpf)
 {
 	struct subject_opts so = { .kind = ITEST_TWO, .caps = SUBJECT_CAPS_ALL, .flags = MRT_RUNTIME_STATS_MEMFD,
-				   .work = known_polls };
+				   .work = work_polls };
 	struct subject s = subject_start(&so);
 
 	ck_assert_str_eq(s.backend, "memfd");
@@ -138,7 +118,7 @@ END_TEST
 
 START_TEST(every_flavour_counts_in_the_map)
 {
-	struct subject_opts so = { .kind = _i, .caps = SUBJECT_CAPS_ALL, .work = known_polls };
+	struct subject_opts so = { .kind = _i, .caps = SUBJECT_CAPS_ALL, .work = work_polls };
 	struct subject s = subject_start(&so);
 
 	check_known(&s);
@@ -163,7 +143,7 @@ static char *output_of(const char *command)
 
 START_TEST(bpftool_prints_typed_values)
 {
-	struct subject_opts so = { .kind = ITEST_TWO, .caps = SUBJECT_CAPS_ALL, .work = known_polls };
+	struct subject_opts so = { .kind = ITEST_TWO, .caps = SUBJECT_CAPS_ALL, .work = work_polls };
 	unsigned long long sum = 0, polls;
 	char command[128], *text, *p;
 	struct subject s;
@@ -182,7 +162,7 @@ START_TEST(bpftool_prints_typed_values)
 		ck_assert_int_eq(sscanf(p, "\"polls\": %llu", &polls), 1);
 		sum += polls;
 	}
-	ck_assert_uint_eq(sum, POLLS);
+	ck_assert_uint_eq(sum, WORK_POLLS);
 	text = output_of("bpftool map dump name mrt_workers");
 	ck_assert_ptr_nonnull(strstr(text, "\"polls\": "));
 	snprintf(command, sizeof(command), "bpftool map dump id %u", o.map_ids[3]);
@@ -204,25 +184,11 @@ static void wait_parked(const struct observe *o)
 		ITEST_WAIT(__atomic_load_n(&o->workers[i].state, __ATOMIC_RELAXED) == MRT_WORKER_PARKED, 5000);
 }
 
-ITEST_CHILD(hanger, { int unused; })
-{
-	(void)self;
-	(void)f;
-	atomic_fetch_add(&subject_note, 1);
-	for (;;)
-		pause();
-	return MRT_POLL_PENDING;
-}
-
 static void hang(struct mrt_runtime *rt)
 {
-	unsigned nr = mrt_runtime_workers_nr(rt), i;
-
-	known_polls(rt);
-	for (i = 0; i < nr; i++)
-		mrt_detach(itest_spawn(rt, hanger_poll, NULL, sizeof(struct hanger)));
-	ITEST_WAIT(atomic_load(&subject_note) == nr, 10000);
-	atomic_store(&subject_note, (uint64_t)(uintptr_t)hanger_poll);
+	work_polls(rt);
+	work_get_all_stuck(rt);
+	atomic_store(&subject_note, (uint64_t)(uintptr_t)work_stuck_poll);
 }
 
 START_TEST(a_process_that_hangs_shows_where)
@@ -237,7 +203,7 @@ START_TEST(a_process_that_hangs_shows_where)
 	ck_assert_int_eq(kill(s.pid, SIGSTOP), 0);
 	ck_assert_int_eq(observe_open(s.pid, &o), 0);
 	polls = sum_polls(&o);
-	ck_assert_uint_eq(polls, POLLS + o.workers_nr);
+	ck_assert_uint_eq(polls, WORK_POLLS + o.workers_nr);
 	for (i = 0; i < o.workers_nr; i++) {
 		ck_assert_uint_eq(o.workers[i].poll_fn, s.note);
 		ck_assert_uint_ne(o.workers[i].poll_task, 0);
@@ -290,7 +256,7 @@ static uint64_t polls_timed(const struct observe *o, uint64_t *ret_buckets)
 
 START_TEST(poll_timing_is_switched_from_outside)
 {
-	struct subject_opts so = { .kind = _i / 2, .caps = SUBJECT_CAPS_ALL, .work = known_polls,
+	struct subject_opts so = { .kind = _i / 2, .caps = SUBJECT_CAPS_ALL, .work = work_polls,
 				   .flags = _i % 2 ? MRT_RUNTIME_STATS_MEMFD : 0 };
 	struct subject s = subject_start(&so);
 	uint64_t timed, buckets, before;
@@ -298,15 +264,15 @@ START_TEST(poll_timing_is_switched_from_outside)
 
 	ck_assert_int_eq(observe_open(s.pid, &o), 0);
 	timed = polls_timed(&o, &buckets); /* one in 32 */
-	ck_assert_uint_ge(timed, POLLS / 32 - o.workers_nr);
-	ck_assert_uint_le(timed, POLLS / 32 + o.workers_nr);
+	ck_assert_uint_ge(timed, WORK_POLLS / 32 - o.workers_nr);
+	ck_assert_uint_le(timed, WORK_POLLS / 32 + o.workers_nr);
 
 	wait_parked(&o);
 	o.ctl->poll_timing = MRT_TIMING_FULL;
 	before = timed;
 	subject_do(&s, SUBJECT_WORK);
 	timed = polls_timed(&o, &buckets);
-	ck_assert_uint_eq(timed - before, POLLS);
+	ck_assert_uint_eq(timed - before, WORK_POLLS);
 	ck_assert_uint_eq(buckets, timed);
 	ck_assert_uint_gt(o.hists[0].poll_max_ns + o.hists[o.workers_nr - 1].poll_max_ns, 0);
 
@@ -321,8 +287,8 @@ START_TEST(poll_timing_is_switched_from_outside)
 	o.ctl->poll_timing = MRT_TIMING_SAMPLED;
 	subject_do(&s, SUBJECT_WORK);
 	timed = polls_timed(&o, &buckets) - before;
-	ck_assert_uint_ge(timed, POLLS / 8 - o.workers_nr);
-	ck_assert_uint_le(timed, POLLS / 8 + o.workers_nr);
+	ck_assert_uint_ge(timed, WORK_POLLS / 8 - o.workers_nr);
+	ck_assert_uint_le(timed, WORK_POLLS / 8 + o.workers_nr);
 	observe_close(&o);
 	subject_end(&s);
 }
@@ -361,22 +327,8 @@ END_TEST
 
 /* ---- ops ---- */
 
-#define NOPS 640u
 #define OPCODE_NOP 0
 #define OPCODE_READ 22
-
-ITEST_CHILD(nops, { struct mrt_op op; unsigned i; })
-{
-	MRT_BEGIN(self);
-	for (f->i = 0; f->i < NOPS; f->i++)
-		MRT_AWAIT(self, mrt_nop(&f->op));
-	MRT_RETURN(self, 0);
-}
-
-static void do_nops(struct mrt_runtime *rt)
-{
-	ck_assert_int_eq(mrt_block_on(rt, nops_poll, NULL, sizeof(struct nops), NULL), 0);
-}
 
 static int sockets[2];
 
@@ -450,24 +402,24 @@ static uint64_t sum_of(const uint64_t *buckets)
 
 START_TEST(ops_are_counted_by_opcode_and_timed_by_sample)
 {
-	struct subject_opts so = { .kind = ITEST_TWO, .caps = SUBJECT_CAPS_ALL, .work = do_nops };
+	struct subject_opts so = { .kind = ITEST_TWO, .caps = SUBJECT_CAPS_ALL, .work = work_nops };
 	struct subject s = subject_start(&so);
 	struct mrt_worker_hists sum, before;
 	struct observe o;
 
 	ck_assert_int_eq(observe_open(s.pid, &o), 0);
 	sum = sum_hists(&o);
-	ck_assert_uint_eq(sum.op_nr[OPCODE_NOP], NOPS);
-	ck_assert_uint_ge(sum.ops_timed, NOPS / 48 - 2);
-	ck_assert_uint_le(sum.ops_timed, NOPS / 16 + 2);
+	ck_assert_uint_eq(sum.op_nr[OPCODE_NOP], WORK_NOPS);
+	ck_assert_uint_ge(sum.ops_timed, WORK_NOPS / 48 - 2);
+	ck_assert_uint_le(sum.ops_timed, WORK_NOPS / 16 + 2);
 
 	wait_parked(&o);
 	o.ctl->op_timing = MRT_TIMING_FULL;
 	before = sum;
 	subject_do(&s, SUBJECT_WORK);
 	sum = sum_hists(&o);
-	ck_assert_uint_eq(sum.op_nr[OPCODE_NOP], 2 * NOPS);
-	ck_assert_uint_eq(sum.ops_timed - before.ops_timed, NOPS);
+	ck_assert_uint_eq(sum.op_nr[OPCODE_NOP], 2 * WORK_NOPS);
+	ck_assert_uint_eq(sum.ops_timed - before.ops_timed, WORK_NOPS);
 	ck_assert_uint_eq(sum.op_timed[OPCODE_NOP], sum.ops_timed);
 	ck_assert_uint_eq(sum_of(sum.io), sum.ops_timed);
 	ck_assert_uint_eq(sum_of(sum.peer), 0);
@@ -478,7 +430,7 @@ START_TEST(ops_are_counted_by_opcode_and_timed_by_sample)
 	before = sum;
 	subject_do(&s, SUBJECT_WORK);
 	sum = sum_hists(&o);
-	ck_assert_uint_eq(sum.op_nr[OPCODE_NOP], 3 * NOPS);
+	ck_assert_uint_eq(sum.op_nr[OPCODE_NOP], 3 * WORK_NOPS);
 	ck_assert_uint_eq(sum.ops_timed, before.ops_timed);
 	observe_close(&o);
 	subject_end(&s);
@@ -735,7 +687,7 @@ static void check_pinned(int pid, bool pinned)
 
 START_TEST(pins_are_made_on_request_and_go_with_the_runtime)
 {
-	struct subject_opts so = { .kind = ITEST_TWO, .caps = SUBJECT_CAPS_ALL, .work = known_polls };
+	struct subject_opts so = { .kind = ITEST_TWO, .caps = SUBJECT_CAPS_ALL, .work = work_polls };
 	struct subject s;
 
 	if (!own_bpffs()) {
@@ -850,7 +802,7 @@ START_TEST(pins_that_cannot_be_made_are_said_and_harm_nothing)
 	opts.flags |= MRT_RUNTIME_STATS_PIN | MRT_RUNTIME_STATS_MEMFD;
 	rt = itest_create(&opts);
 	ck_assert(itest_log_has("not pinned"));
-	known_polls(rt);
+	work_polls(rt);
 	mrt_runtime_destroy(rt);
 }
 END_TEST

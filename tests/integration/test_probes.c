@@ -21,6 +21,7 @@
 #include <unistd.h>
 
 #include "itest.h"
+#include "work.h"
 #include "bpf/notes.h"
 #include "probe/usdt.h"
 
@@ -216,18 +217,11 @@ static void kill_tracer(pid_t child)
 #define CHILDREN 3000u  /* more than a local queue holds, even while others steal */
 #define NOPS 200u
 
-static uint64_t mix(uint64_t x)
-{
-	x ^= x >> 29;
-	x *= UINT64_C(0xbf58476d1ce4e5b9);
-	return x ^ x >> 32;
-}
-
 ITEST_CHILD(child, { struct mrt_op op; uint64_t seed, sum; unsigned i; })
 {
 	MRT_BEGIN(self);
 	for (f->i = 0; f->i < 4; f->i++) {
-		f->sum = mix(f->sum + f->seed + f->i);
+		f->sum = work_mix(f->sum + f->seed + f->i);
 		MRT_AWAIT(self, mrt_yield(&f->op));
 	}
 	MRT_RETURN(self, (int64_t)(f->sum >> 1));
@@ -247,7 +241,7 @@ ITEST_CHILD(worker_of_all, { struct mrt_op op, sleep; struct mrt_task *tasks[CHI
 	}
 	for (f->i = 0; f->i < CHILDREN; f->i++) {
 		MRT_AWAIT(self, mrt_join(&f->op, f->tasks[f->i]));
-		f->sum = mix(f->sum + (uint64_t)f->op.res);
+		f->sum = work_mix(f->sum + (uint64_t)f->op.res);
 	}
 	for (f->i = 0; f->i < NOPS; f->i++) {
 		MRT_AWAIT(self, mrt_nop(&f->op));

@@ -18,13 +18,13 @@
 
 #include "itest.h"
 #include "subject.h"
+#include "work.h"
 
 #include "bpf/tracer.h"
 #include "symbols.h"
 
 #define MARTLET MRT_TEST_BUILD_DIR "/martlet"
 #define OUT_BYTES (1u << 20)
-#define NOPS 200u
 
 static bool has_bpf, has_programs;
 static char out[OUT_BYTES];     /* standard output and error of the last run */
@@ -87,34 +87,10 @@ static const char *text_of(pid_t pid)
 
 /* ---- work ---- */
 
-ITEST_CHILD(nops, { struct mrt_op op; unsigned i; })
-{
-	MRT_BEGIN(self);
-	for (f->i = 0; f->i < NOPS; f->i++)
-		MRT_AWAIT(self, mrt_nop(&f->op));
-	MRT_RETURN(self, 0);
-}
-
-static void do_nops(struct mrt_runtime *rt)
-{
-	ck_assert_int_eq(mrt_block_on(rt, nops_poll, NULL, sizeof(struct nops), NULL), 0);
-}
-
-/* A poll that should have been an op. */
-ITEST_CHILD(sleeps_in_a_poll, { int unused; })
-{
-	(void)self;
-	(void)f;
-	atomic_fetch_add(&subject_note, 1);
-	for (;;)
-		sleep(1000);
-	return MRT_POLL_PENDING;
-}
-
 /* What it is called in a build with libelf, or without. */
 static const char *hung_name(void)
 {
-	return symbols_has_names() ? "sleeps_in_a_poll_poll" : "test_top+0x";
+	return symbols_has_names() ? "work_stuck_poll" : "test_top+0x";
 }
 
 /* "before NAME after" */
@@ -128,12 +104,8 @@ static const char *with_name(const char *before, const char *after)
 
 static void hang(struct mrt_runtime *rt)
 {
-	unsigned nr = mrt_runtime_workers_nr(rt), i;
-
-	do_nops(rt);
-	for (i = 0; i < nr; i++)
-		mrt_detach(itest_spawn(rt, sleeps_in_a_poll_poll, NULL, sizeof(struct sleeps_in_a_poll)));
-	ITEST_WAIT(atomic_load(&subject_note) == nr, 10000);
+	work_nops(rt);
+	work_get_all_stuck(rt);
 }
 
 /* ---- JSON ---- */
@@ -202,7 +174,7 @@ static const struct {
 
 START_TEST(one_look_shows_workers_and_ops)
 {
-	struct subject_opts so = { .kind = ITEST_TWO, .caps = view_cases[_i].subject_caps, .work = do_nops };
+	struct subject_opts so = { .kind = ITEST_TWO, .caps = view_cases[_i].subject_caps, .work = work_nops };
 	uint64_t caps = view_cases[_i].viewer_caps;
 	struct json_object *r, *w, *op;
 	int64_t polls = 0;
@@ -233,7 +205,7 @@ START_TEST(one_look_shows_workers_and_ops)
 	ck_assert_int_ge(polls, 1);
 	op = json_object_array_get_idx(get(r, "ops"), 0);
 	ck_assert_str_eq(string(op, "op"), "nop");
-	ck_assert_int_eq(number(op, "ops"), NOPS);
+	ck_assert_int_eq(number(op, "ops"), WORK_NOPS);
 	ck_assert_uint_eq(json_object_array_length(get(r, "warnings")), 0);
 
 	ck_assert_int_eq(run(caps, "top", "--once", "--interval=100ms", text_of(s.pid), NULL), 0);
@@ -248,7 +220,7 @@ START_TEST(one_look_shows_workers_and_ops)
 	check_has(text_of(s.pid));
 	ck_assert_int_eq(run(caps, "export", "--once", text_of(s.pid), NULL), 0);
 	check_has("mrt_ops_total{pid=");
-	check_has("op=\"nop\"} 200\n");
+	check_has("op=\"nop\"} 320\n");
 	subject_end(&s);
 }
 END_TEST
@@ -311,7 +283,7 @@ END_TEST
 
 START_TEST(with_full_timing_it_is_exact)
 {
-	struct subject_opts so = { .kind = ITEST_TWO, .caps = SUBJECT_CAPS_ALL, .work = do_nops, .other = hang };
+	struct subject_opts so = { .kind = ITEST_TWO, .caps = SUBJECT_CAPS_ALL, .work = work_nops, .other = hang };
 	struct subject s = subject_start(&so);
 	struct json_object *w;
 	uint64_t before, after;
@@ -357,15 +329,9 @@ static void nap(struct mrt_runtime *rt)
 	}
 }
 
-static void hang_one(struct mrt_runtime *rt)
-{
-	mrt_detach(itest_spawn(rt, sleeps_in_a_poll_poll, NULL, sizeof(struct sleeps_in_a_poll)));
-	ITEST_WAIT(atomic_load(&subject_note) == 1, 10000);
-}
-
 START_TEST(tasks_are_listed_with_their_columns)
 {
-	struct subject_opts so = { .kind = ITEST_TWO, .caps = SUBJECT_CAPS_ALL, .work = nap, .other = hang_one };
+	struct subject_opts so = { .kind = ITEST_TWO, .caps = SUBJECT_CAPS_ALL, .work = nap, .other = work_get_stuck };
 	struct json_object *r, *tasks, *t;
 	unsigned napping = 0, hanging = 0;
 	int64_t before = INT64_MAX;

@@ -19,23 +19,24 @@
 #include "itest.h"
 #include "observe.h"
 #include "subject.h"
+#include "work.h"
 
 #include "probe/usdt.h"
 #include "symbols.h"
 
 #define MARTLET MRT_TEST_BUILD_DIR "/martlet"
 #define WAIT_MS 20000
-#define NOPS 200u
 #define YIELDS 345u
 
 static char dir[FIXTURE_PATH];
+static unsigned server; /* its socket: one that ends may still answer */
 static char screen[1 << 16];
 
 __attribute__((format(printf, 1, 2)))
 static void tmux(const char *fmt, ...)
 {
 	char command[1024];
-	int n = snprintf(command, sizeof(command), "tmux -S %s/tmux -f /dev/null ", dir);
+	int n = snprintf(command, sizeof(command), "tmux -S %s/tmux%u -f /dev/null ", dir, server);
 	va_list ap;
 	size_t nr;
 	FILE *f;
@@ -131,34 +132,12 @@ static void teardown(void)
 {
 	char command[512];
 
-	snprintf(command, sizeof(command), "tmux -S %s/tmux kill-server 2>/dev/null", dir);
+	snprintf(command, sizeof(command), "tmux -S %s/tmux%u kill-server 2>/dev/null", dir, server);
 	if (system(command))
 		printf("no tmux server any more\n"); /* it ends with its last session */
 }
 
 /* ---- subjects ---- */
-
-ITEST_CHILD(nops, { struct mrt_op op; unsigned i; })
-{
-	MRT_BEGIN(self);
-	for (f->i = 0; f->i < NOPS; f->i++)
-		MRT_AWAIT(self, mrt_nop(&f->op));
-	MRT_RETURN(self, 0);
-}
-
-static void do_nops(struct mrt_runtime *rt)
-{
-	ck_assert_int_eq(mrt_block_on(rt, nops_poll, NULL, sizeof(struct nops), NULL), 0);
-}
-
-ITEST_CHILD(sleeps_in_a_poll, { int unused; })
-{
-	(void)self;
-	(void)f;
-	for (;;)
-		sleep(1000);
-	return MRT_POLL_PENDING;
-}
 
 ITEST_CHILD(sleeps, { struct mrt_op op; })
 {
@@ -201,17 +180,12 @@ static void note_listeners(struct mrt_runtime *rt)
 /* As a build with libelf calls it, or without. */
 static const char *stuck_exactly(void)
 {
-	return symbols_has_names() ? ": stuck: in one poll of sleeps_in_a_poll_poll for " : ": stuck: in one poll of test_top_screen+0x";
-}
-
-static void hang(struct mrt_runtime *rt)
-{
-	mrt_detach(itest_spawn(rt, sleeps_in_a_poll_poll, NULL, sizeof(struct sleeps_in_a_poll)));
+	return symbols_has_names() ? ": stuck: in one poll of work_stuck_poll for " : ": stuck: in one poll of test_top_screen+0x";
 }
 
 static struct subject start_subject(void (*work)(struct mrt_runtime *rt))
 {
-	struct subject_opts so = { .kind = ITEST_TWO, .caps = SUBJECT_CAPS_ALL, .work = work, .other = hang };
+	struct subject_opts so = { .kind = ITEST_TWO, .caps = SUBJECT_CAPS_ALL, .work = work, .other = work_get_stuck };
 
 	return subject_start(&so);
 }
@@ -232,7 +206,7 @@ static char *text_of(const char *fmt, ...)
 
 START_TEST(views_follow_the_keys)
 {
-	struct subject a = start_subject(do_nops), b = start_subject(do_nops);
+	struct subject a = start_subject(work_nops), b = start_subject(work_nops);
 
 	start("LC_ALL=C.UTF-8", 120, 30, text_of("%d %d", (int)a.pid, (int)b.pid));
 	SHOWS("2 runtimes;");
@@ -284,7 +258,7 @@ static bool is_first(unsigned first)
 
 START_TEST(tables_are_sorted_and_scrolled_sideways)
 {
-	struct subject s = start_subject(do_nops);
+	struct subject s = start_subject(work_nops);
 
 	start("LC_ALL=C.UTF-8", 120, 30, text_of("%d", (int)s.pid));
 	ITEST_WAIT(is_first(0), WAIT_MS);
@@ -304,11 +278,11 @@ END_TEST
 
 START_TEST(a_pause_stops_the_looks)
 {
-	struct subject s = start_subject(do_nops);
+	struct subject s = start_subject(work_nops);
 
 	start("LC_ALL=C", 120, 30, text_of("%d", (int)s.pid));
 	SHOWS("nop ");
-	SHOWS(" 200\n");
+	SHOWS(text_of(" %u\n", WORK_NOPS));
 	tmux("send-keys Space");
 	SHOWS("PAUSED");
 	subject_do(&s, SUBJECT_WORK);
@@ -316,9 +290,9 @@ START_TEST(a_pause_stops_the_looks)
 	tmux("send-keys h"); /* drawn anew, with what was seen before */
 	SHOWS("this help");
 	tmux("send-keys x");
-	SHOWS(" 200\n");
+	SHOWS(text_of(" %u\n", WORK_NOPS));
 	tmux("send-keys Space");
-	SHOWS(" 400\n");
+	SHOWS(text_of(" %u\n", 2 * WORK_NOPS));
 	SHOWS("queued ");
 	ck_assert_ptr_null(strstr(screen, "▁")); /* not in this locale */
 	subject_end(&s);
@@ -328,7 +302,7 @@ END_TEST
 START_TEST(any_size_of_terminal_will_do)
 {
 	static const int sizes[][2] = { { 200, 50 }, { 80, 24 }, { 60, 12 }, { 40, 8 }, { 20, 5 }, { 8, 3 }, { 2, 2 }, { 120, 30 } };
-	struct subject s = start_subject(do_nops);
+	struct subject s = start_subject(work_nops);
 	unsigned i;
 
 	start("LC_ALL=C.UTF-8", 120, 30, text_of("%d", (int)s.pid));
@@ -353,7 +327,7 @@ END_TEST
 
 START_TEST(a_worker_that_gets_stuck_is_shown)
 {
-	struct subject s = start_subject(do_nops);
+	struct subject s = start_subject(work_nops);
 
 	start("LC_ALL=C.UTF-8", 160, 30, text_of("%d", (int)s.pid));
 	SHOWS("PARK");
@@ -366,7 +340,7 @@ END_TEST
 
 START_TEST(a_process_may_end_while_it_is_looked_at)
 {
-	struct subject s = start_subject(do_nops);
+	struct subject s = start_subject(work_nops);
 
 	start("LC_ALL=C.UTF-8", 120, 30, text_of("%d", (int)s.pid));
 	SHOWS("  W STATE ");
@@ -387,7 +361,7 @@ END_TEST
 /* How it ends does not matter: a key, a signal, kill -9. */
 START_TEST(timing_goes_back_to_what_was_set_however_it_ends)
 {
-	struct subject s = start_subject(do_nops);
+	struct subject s = start_subject(work_nops);
 	struct observe o;
 	uint64_t until;
 	int pid;
@@ -475,6 +449,7 @@ START_TEST(tasks_are_shown_one_by_one)
 	ck_assert_int_eq(kill(pid, SIGKILL), 0);
 	ITEST_WAIT((subject_do(&s, SUBJECT_OTHER), s.note == 0), WAIT_MS);
 	tmux("kill-server");
+	server++;
 	start("LC_ALL=C.UTF-8", 120, 30, text_of("%d", (int)s.pid));
 	SHOWS("  W STATE ");
 	ck_assert(open_tasks("t"));
@@ -487,7 +462,7 @@ END_TEST
 
 START_TEST(tasks_are_shown_by_function_while_it_listens)
 {
-	struct subject s = start_subject(do_nops);
+	struct subject s = start_subject(work_nops);
 	unsigned held;
 
 	start("LC_ALL=C.UTF-8", 120, 30, text_of("%d", (int)s.pid));
@@ -499,9 +474,9 @@ START_TEST(tasks_are_shown_by_function_while_it_listens)
 		SHOWS("tasks by function");
 		SHOWS("no task was polled since");
 		subject_do(&s, SUBJECT_WORK);
-		SHOWS(symbols_has_names() ? " 1        1 nops_poll" : " 1        1 "); /* spawned, ended */
+		SHOWS(symbols_has_names() ? " 1        1 nopper_poll" : " 1        1 "); /* spawned, ended */
 		subject_do(&s, SUBJECT_WORK);
-		SHOWS(symbols_has_names() ? " 2        2 nops_poll" : " 2        2 ");
+		SHOWS(symbols_has_names() ? " 2        2 nopper_poll" : " 2        2 ");
 		SHOWS("; 0 events lost");
 		tmux("send-keys h");
 		SHOWS("WAIT99    ");
@@ -522,7 +497,7 @@ END_TEST
 
 START_TEST(a_user_without_capabilities_sees_its_own)
 {
-	struct subject_opts so = { .kind = ITEST_TWO, .caps = 0, .work = do_nops, .other = hang };
+	struct subject_opts so = { .kind = ITEST_TWO, .caps = 0, .work = work_nops, .other = work_get_stuck };
 	struct subject s;
 
 	if (geteuid() != 0 || system("setpriv --version >/dev/null 2>&1")) {
@@ -547,7 +522,7 @@ END_TEST
 
 START_TEST(a_terminal_that_is_not_known_is_said)
 {
-	struct subject s = start_subject(do_nops);
+	struct subject s = start_subject(work_nops);
 
 	start("TERM=nonsense", 120, 30, text_of("%d", (int)s.pid));
 	SHOWS("terminal 'nonsense' is not known here");

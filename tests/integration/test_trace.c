@@ -31,6 +31,7 @@
 #include "itest.h"
 #include "probe/usdt.h"
 #include "subject.h"
+#include "work.h"
 
 #define COMMAND MRT_TEST_BUILD_DIR "/martlet"
 #define ARGS_MAX 24
@@ -55,18 +56,11 @@ struct facts {
 static struct facts *facts;     /* shared with it */
 static char folder[FIXTURE_PATH];
 
-static uint64_t mix(uint64_t x)
-{
-	x ^= x >> 29;
-	x *= UINT64_C(0xbf58476d1ce4e5b9);
-	return x ^ x >> 32;
-}
-
 ITEST_CHILD(leaf, { struct mrt_op op; uint64_t seed, sum; unsigned i; })
 {
 	MRT_BEGIN(self);
 	for (f->i = 1; f->i < LEAF_POLLS; f->i++) {
-		f->sum = mix(f->sum + f->seed + f->i);
+		f->sum = work_mix(f->sum + f->seed + f->i);
 		MRT_AWAIT(self, mrt_yield(&f->op));
 	}
 	MRT_RETURN(self, (int64_t)(f->sum >> 1));
@@ -129,7 +123,7 @@ ITEST_CHILD(root, { struct mrt_op op; struct mrt_task *tasks[LEAVES + 4]; struct
 	ck_assert_int_eq(mrt_spawn(NULL, spinner_poll, &no_spinner, sizeof(no_spinner), NULL, &f->tasks[f->nr++]), 0);
 	for (f->i = 0; f->i < f->nr; f->i++) {
 		MRT_AWAIT(self, mrt_join(&f->op, f->tasks[f->i]));
-		f->sum = mix(f->sum + (uint64_t)f->op.res);
+		f->sum = work_mix(f->sum + (uint64_t)f->op.res);
 	}
 	MRT_RETURN(self, (int64_t)(f->sum >> 1));
 }

@@ -17,6 +17,7 @@
 
 #include "itest.h"
 #include "observe.h"
+#include "work.h"
 
 #define LIMIT_NS MRT_MS(20)
 #define WAIT_MS 20000
@@ -160,23 +161,11 @@ START_TEST(each_poll_is_told_of_by_itself)
 }
 END_TEST
 
-/* Turns of the ring, in which a worker takes over what is to be timed. */
-ITEST_CHILD(turner, {
-	struct mrt_op op;
-	unsigned i;
-})
-{
-	MRT_BEGIN(self);
-	for (f->i = 0; f->i < 40; f->i++)
-		MRT_AWAIT(self, mrt_sleep(&f->op, MRT_US(100)));
-	MRT_RETURN(self, 0);
-}
-
 START_TEST(a_timed_poll_is_told_of_exactly)
 {
 	struct mrt_runtime *rt = make(ITEST_CURRENT, LIMIT_NS);
 	struct stuck_until_logged f = { .nr = 1 };
-	struct turner t = { 0 };
+	struct work_turner t = { 0 };
 	struct observe o;
 	int64_t result;
 
@@ -184,7 +173,7 @@ START_TEST(a_timed_poll_is_told_of_exactly)
 		return; /* statistics on the heap */
 	__atomic_store_n(&o.ctl->poll_timing, MRT_TIMING_FULL, __ATOMIC_RELAXED);
 	observe_close(&o);
-	ck_assert_int_eq(itest_run(rt, turner_poll, &t, sizeof(t)), 0);
+	ck_assert_int_eq(itest_run(rt, work_turner_poll, &t, sizeof(t)), 0);
 	ck_assert_int_eq(mrt_block_on(rt, stuck_until_logged_poll, &f, sizeof(f), &result), 0);
 	ck_assert_int_ge(result, 1);
 	ck_assert(!itest_log_has("at least"));
@@ -198,9 +187,9 @@ START_TEST(nobody_is_told_of_where_nobody_is_stuck)
 {
 	/* far longer than anything here; then it would be told of the sleeps of idle workers, if it could not tell them */
 	struct mrt_runtime *rt = make(_i, MRT_SEC(20)), *quick = make(_i, MRT_MS(1));
-	struct turner f = { 0 };
+	struct work_turner f = { 0 };
 
-	ck_assert_int_eq(itest_run(rt, turner_poll, &f, sizeof(f)), 0);
+	ck_assert_int_eq(itest_run(rt, work_turner_poll, &f, sizeof(f)), 0);
 	mrt_runtime_destroy(rt);
 	ck_assert(!itest_log_has("in one poll"));
 	/* parked, or driven by nobody, for many limits */
