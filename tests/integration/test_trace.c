@@ -442,6 +442,27 @@ static void check_counts(struct json_object *doc, const struct facts *known)
 	ck_assert_uint_ge(u64(get(find(functions, "function", "blocker_poll"), "poll"), "sum_ns"), BLOCKS * BLOCK_NS);
 }
 
+/* Trace the subject while it works. */
+static struct tracer_run trace_work(uint64_t caps, const char *const args[], struct subject *s)
+{
+	struct tracer_run t = start_trace(caps, args);
+
+	wait_until_tracing(&t);
+	subject_do(s, SUBJECT_WORK);
+	end_trace(&t);
+	return t;
+}
+
+/* Its document, in which all is counted that the subject has done. */
+static struct json_object *exact_document(const struct tracer_run *t)
+{
+	struct json_object *doc = document(t->out);
+
+	check_counts(doc, facts);
+	check_nothing_lost(doc);
+	return doc;
+}
+
 /* ---- the tests ---- */
 
 START_TEST(counts_are_exact)
@@ -449,16 +470,11 @@ START_TEST(counts_are_exact)
 	static const char *const how[] = { "--attach=multi", "--attach=usdt", "--attach=auto" };
 	struct subject s = start_subject(SUBJECT_CAPS_ALL);
 	const char *const args[] = { "--json", how[_i], pid_text(&s), NULL };
-	struct tracer_run t = start_trace(SUBJECT_CAPS_ALL, args);
+	struct tracer_run t = trace_work(SUBJECT_CAPS_ALL, args, &s);
 	struct json_object *doc;
 
-	wait_until_tracing(&t);
-	subject_do(&s, SUBJECT_WORK);
-	end_trace(&t);
-	doc = document(t.out);
+	doc = exact_document(&t);
 	ck_assert_str_eq(text_of(doc, "attached_by"), _i == 1 ? "usdt" : "uprobe_multi");
-	check_counts(doc, facts);
-	check_nothing_lost(doc);
 	json_object_put(doc);
 	subject_end(&s);
 }
@@ -548,12 +564,9 @@ START_TEST(ops_are_split_and_punts_have_an_author)
 {
 	struct subject s = start_subject(SUBJECT_CAPS_ALL);
 	const char *const args[] = { "--json", "--ops", pid_text(&s), NULL };
-	struct tracer_run t = start_trace(SUBJECT_CAPS_ALL, args);
+	struct tracer_run t = trace_work(SUBJECT_CAPS_ALL, args, &s);
 	struct json_object *doc, *punt;
 
-	wait_until_tracing(&t);
-	subject_do(&s, SUBJECT_WORK);
-	end_trace(&t);
 	doc = document(t.out);
 	if (json_object_array_length(get(doc, "left_out")) > 0) {
 		printf("skip: stages of ops: %s\n", json_object_to_json_string(get(doc, "left_out")));
@@ -578,13 +591,10 @@ START_TEST(time_without_cpu_has_a_reason)
 {
 	struct subject s = start_subject(SUBJECT_CAPS_ALL);
 	const char *const args[] = { "--json", "--offcpu", pid_text(&s), NULL };
-	struct tracer_run t = start_trace(SUBJECT_CAPS_ALL, args);
+	struct tracer_run t = trace_work(SUBJECT_CAPS_ALL, args, &s);
 	struct json_object *doc, *f, *workers;
 	uint64_t blocked = 0, parked = 0;
 
-	wait_until_tracing(&t);
-	subject_do(&s, SUBJECT_WORK);
-	end_trace(&t);
 	doc = document(t.out);
 	f = find(get(doc, "functions"), "function", "blocker_poll");
 	ck_assert_ptr_nonnull(f);
@@ -655,13 +665,8 @@ START_TEST(a_process_without_bpf_is_traced_but_for_its_map)
 		ck_assert_int_eq(wait_trace(&t), 1);
 		ck_assert_msg(has(t.err, "was not allowed BPF, so its statistics are in a memfd"), "%s", slurp(t.err));
 	}
-	t = start_trace(SUBJECT_CAPS_ALL, args);
-	wait_until_tracing(&t);
-	subject_do(&s, SUBJECT_WORK);
-	end_trace(&t);
-	doc = document(t.out);
-	check_counts(doc, facts);
-	check_nothing_lost(doc);
+	t = trace_work(SUBJECT_CAPS_ALL, args, &s);
+	doc = exact_document(&t);
 	json_object_put(doc);
 	subject_end(&s);
 }
@@ -856,13 +861,8 @@ START_TEST(the_timeline_is_well_formed_and_adds_up)
 
 	snprintf(path, sizeof(path), "%.230s/timeline", folder);
 	snprintf(option, sizeof(option), "--timeline=%s", path);
-	t = start_trace(SUBJECT_CAPS_ALL, args);
-	wait_until_tracing(&t);
-	subject_do(&s, SUBJECT_WORK);
-	end_trace(&t);
-	doc = document(t.out);
-	check_counts(doc, facts);
-	check_nothing_lost(doc);
+	t = trace_work(SUBJECT_CAPS_ALL, args, &s);
+	doc = exact_document(&t);
 
 	check_timeline(path, &seen);
 	ck_assert_uint_eq(seen.polls, facts->polls);
@@ -938,10 +938,7 @@ START_TEST(the_timeline_ends_at_its_limit)
 
 	snprintf(path, sizeof(path), "%.230s/timeline", folder);
 	snprintf(option, sizeof(option), "--timeline=%s", path);
-	t = start_trace(SUBJECT_CAPS_ALL, args);
-	wait_until_tracing(&t);
-	subject_do(&s, SUBJECT_WORK);
-	end_trace(&t);
+	t = trace_work(SUBJECT_CAPS_ALL, args, &s);
 	check_timeline(path, &seen);
 	doc = document(path);
 	ck_assert_uint_le(json_object_array_length(get(doc, "traceEvents")), 2 * 20);
@@ -963,11 +960,8 @@ START_TEST(the_text_has_every_part)
 		"|****************************************|", "from wake to poll", "HANDED TO IO-WQ", "syncer_poll", "preempted",
 		"tasks spawned", "nothing was lost",
 	};
-	struct tracer_run t = start_trace(SUBJECT_CAPS_ALL, args);
+	struct tracer_run t = trace_work(SUBJECT_CAPS_ALL, args, &s);
 
-	wait_until_tracing(&t);
-	subject_do(&s, SUBJECT_WORK);
-	end_trace(&t);
 	for (unsigned i = 0; i < sizeof(parts) / sizeof(parts[0]); i++)
 		ck_assert_msg(has(t.out, parts[i]), "no '%s' in: %s", parts[i], slurp(t.out));
 	subject_end(&s);
@@ -1091,13 +1085,8 @@ START_TEST(capabilities_that_are_needed_and_no_more)
 	if (itest_child(nobody_can_read, NULL, ITEST_LIMIT_S).status != 0) {
 		printf("skip: with CAP_BPF and CAP_PERFMON: nobody may not look into the build's folder\n");
 	} else {
-		t = start_trace(bpf | perfmon, args);
-		wait_until_tracing(&t);
-		subject_do(&s, SUBJECT_WORK);
-		end_trace(&t);
-		doc = document(t.out);
-		check_counts(doc, facts);
-		check_nothing_lost(doc);
+		t = trace_work(bpf | perfmon, args, &s);
+		doc = exact_document(&t);
 		json_object_put(doc);
 	}
 	subject_end(&s);
