@@ -556,18 +556,6 @@ static enum mrt_poll ends_poll(struct mrt_task *self, void *frame)
 #define ENDED 5u
 #define READERS 6u /* wait for their own ring alone: their worker keeps them */
 
-static bool are_parked(struct mrt_runtime *rt)
-{
-	struct mrt_worker_stats stats;
-
-	for (unsigned i = 0; i < mrt_runtime_workers_nr(rt); i++) {
-		ck_assert_int_eq(mrt_stats_get(rt, i, &stats), 0);
-		if (stats.state != MRT_WORKER_PARKED)
-			return false;
-	}
-	return true;
-}
-
 /* Everybody waits, and each worker that is needed for that is asleep: nothing runs any more. */
 static void start_crowd(struct mrt_runtime *rt)
 {
@@ -604,7 +592,7 @@ static void start_crowd(struct mrt_runtime *rt)
 		ITEST_WAIT(mrt_task_is_finished(ended), 10000);
 	}
 	ITEST_WAIT(itest_stats(rt).timers >= SLEEPERS + 1 + JOINERS + 2 + 2 + 1, 10000);
-	ITEST_WAIT(are_parked(rt), 10000);
+	ITEST_WAIT(itest_all_parked(rt), 10000);
 }
 
 static void expect_group(struct json_object *r, const char *fn, const char *what, uint64_t nr)

@@ -269,17 +269,6 @@ static int64_t work(struct mrt_runtime *rt)
 	return result;
 }
 
-static bool is_idle(struct mrt_runtime *rt)
-{
-	struct mrt_worker_stats s;
-	unsigned i;
-
-	for (i = 0; i < mrt_runtime_workers_nr(rt); i++)
-		if (mrt_stats_get(rt, i, &s) || s.state != MRT_WORKER_PARKED)
-			return false;
-	return true;
-}
-
 struct figures {
 	struct mrt_worker_stats stats;
 	struct seen seen[IDS_NR];
@@ -298,13 +287,13 @@ static bool is_still(struct mrt_runtime *rt, struct figures *ret)
 	struct figures before;
 	uint64_t start = mrt_now();
 
-	if (!is_idle(rt))
+	if (!itest_all_parked(rt))
 		return false;
 	take_figures(rt, &before);
 	while (mrt_now() < start + MRT_MS(5))
 		itest_pause();
 	take_figures(rt, ret);
-	return is_idle(rt) && memcmp(&before, ret, sizeof(before)) == 0;
+	return itest_all_parked(rt) && memcmp(&before, ret, sizeof(before)) == 0;
 }
 
 static struct figures *figures_now(struct mrt_runtime *rt)

@@ -129,29 +129,18 @@ ITEST_CHILD(root, { struct mrt_op op; struct mrt_task *tasks[LEAVES + 4]; struct
 }
 #define SPAWNS (LEAVES + 5)
 
-static bool is_idle(struct mrt_runtime *rt)
-{
-	struct mrt_worker_stats s;
-	unsigned i;
-
-	for (i = 0; i < mrt_runtime_workers_nr(rt); i++)
-		if (mrt_stats_get(rt, i, &s) || s.state != MRT_WORKER_PARKED)
-			return false;
-	return true;
-}
-
 /* A worker that is on its way out of its sleep is still called PARKED: look twice, some time apart. */
 static bool is_still(struct mrt_runtime *rt, struct mrt_worker_stats *ret)
 {
 	struct mrt_worker_stats before = itest_stats(rt);
 	uint64_t start = mrt_now();
 
-	if (!is_idle(rt))
+	if (!itest_all_parked(rt))
 		return false;
 	while (mrt_now() < start + MRT_MS(5))
 		itest_pause();
 	*ret = itest_stats(rt);
-	return is_idle(rt) && memcmp(&before, ret, sizeof(before)) == 0;
+	return itest_all_parked(rt) && memcmp(&before, ret, sizeof(before)) == 0;
 }
 
 static void take_facts(struct mrt_runtime *rt, struct facts *ret)

@@ -138,6 +138,18 @@ struct mrt_worker_stats itest_stats(struct mrt_runtime *rt)
 	return sum;
 }
 
+bool itest_all_parked(struct mrt_runtime *rt)
+{
+	struct mrt_worker_stats one;
+	unsigned i;
+
+	for (i = 0; i < mrt_runtime_workers_nr(rt); i++) {
+		if (mrt_stats_get(rt, i, &one) || one.state != MRT_WORKER_PARKED)
+			return false;
+	}
+	return true;
+}
+
 struct mrt_global_stats itest_global(struct mrt_runtime *rt)
 {
 	struct mrt_global_stats stats;

@@ -73,6 +73,9 @@ int64_t itest_join(struct mrt_task *task);
 struct mrt_worker_stats itest_stats(struct mrt_runtime *rt);
 struct mrt_global_stats itest_global(struct mrt_runtime *rt);
 
+/* Is every worker in a park? One that is on its way out of it is still called PARKED. */
+bool itest_all_parked(struct mrt_runtime *rt);
+
 /*
  * A test whose body is a poll function: ITEST_TASK(name, { members of the frame }) { body }. The frame is `f`. Runs on
  * the kind of runtime that its loop index names; ITEST_TASK_WITH hands index, function and size of the frame to `run`.
