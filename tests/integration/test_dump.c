@@ -13,8 +13,6 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <json-c/json.h>
-#include <linux/filter.h>
-#include <linux/seccomp.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -61,20 +59,6 @@ struct command {
 
 static const struct command as_is = { .caps = SUBJECT_CAPS_ALL };
 
-static void blind(void)
-{
-	struct sock_filter code[] = {
-		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
-		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_process_vm_readv, 0, 1),
-		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
-		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
-	};
-	struct sock_fprog prog = { .len = sizeof(code) / sizeof(code[0]), .filter = code };
-
-	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) || prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &prog))
-		_exit(125);
-}
-
 struct started {
 	pid_t pid;
 	int out, err;
@@ -101,7 +85,7 @@ static struct started start_command(const struct command *c, const char *args)
 		if (c->caps != SUBJECT_CAPS_ALL)
 			subject_become_nobody(c->caps);
 		if (c->blind)
-			blind();
+			subject_forbid(SYS_process_vm_readv);
 		execv(COMMAND, argv);
 		_exit(126);
 	}

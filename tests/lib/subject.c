@@ -36,7 +36,7 @@ bool subject_has_bpf(void)
 
 atomic_uint_fast64_t subject_note;
 
-static void forbid(unsigned nr)
+void subject_forbid(unsigned nr)
 {
 	struct sock_filter code[] = {
 		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
@@ -81,9 +81,9 @@ static void subject_main(const struct subject_opts *so, int from, int to)
 	if (so->caps != SUBJECT_CAPS_ALL)
 		subject_become_nobody(so->caps);
 	if (so->forbidden[0])
-		forbid(so->forbidden[0]);
+		subject_forbid(so->forbidden[0]);
 	if (so->forbidden[1])
-		forbid(so->forbidden[1]);
+		subject_forbid(so->forbidden[1]);
 	rt = itest_create(&opts);
 	if (so->work)
 		so->work(rt);

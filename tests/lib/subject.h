@@ -46,6 +46,9 @@ extern atomic_uint_fast64_t subject_note;
 /* May this process make maps? Found by trying. */
 bool subject_has_bpf(void);
 
+/* Have a system call fail with EPERM from now on, by seccomp. */
+void subject_forbid(unsigned nr);
+
 /* Become nobody, with these capabilities alone, also after exec. */
 void subject_become_nobody(uint64_t caps);
 
