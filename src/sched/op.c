@@ -174,7 +174,7 @@ static inline __attribute__((always_inline)) struct mrt__worker *begin(struct mr
 		flags |= MRT__OPF_SHIELDED;
 	if (!t->ops)
 		t->flags &= ~MRT__TASKF_SHARED;
-	if (kind >= MRT__OP_KINDS_SHARED)
+	if (kind >= MRT__OP_KINDS_SHARED && kind >= w->shared_kinds)
 		t->flags |= MRT__TASKF_SHARED;
 	op->what = mrt__op_what(MRT__OP_INFLIGHT, kind, flags);
 	op->task = t;
@@ -221,13 +221,15 @@ static __attribute__((noinline)) bool hand_over(struct mrt_task *t, struct mrt__
 static inline __attribute__((always_inline)) bool finish_kept(struct mrt__worker *w, struct mrt_task *t, struct mrt__op *op)
 {
 	mrt__assert(w && mrt__task_rests_at(t, w->index));
+	/* in our hand: what a delivery ends besides (a deadline its op) is pushed, as on any task that is held */
+	mrt__task_set_place(t, w->index);
 	if (mrt__unlikely(t->flags & MRT__TASKF_RETURNED))
-		(void)mrt__task_push(t, op); /* as below */
+		(void)mrt__task_push(t, op); /* as in hand_over() */
 	else
 		deliver(t, op);
-	if (!mrt__task_is_runnable(t) && mrt__likely(!(t->flags & MRT__TASKF_RETURNED)))
+	/* it may wait for more; what was pushed meanwhile is taken when it runs */
+	if (!mrt__task_is_runnable(t) && mrt__task_keep(t, w->keeper, w->index))
 		return false;
-	mrt__task_set_place(t, w->index);
 	if (mrt__likely(w->in_turn))
 		mrt__worker_push_woken(w, t);
 	else

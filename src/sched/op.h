@@ -63,8 +63,10 @@ enum mrt__op_kind {
 	MRT__OP_KINDS(MRT__X)
 #undef MRT__X
 	MRT__OP_KINDS_NR,
-	/* from here on: kinds that go through no ring, and that other workers or threads may complete */
-	MRT__OP_KINDS_SHARED = MRT__OP_SLEEP
+	/* from here on: kinds that go through no ring, and that other workers may complete */
+	MRT__OP_KINDS_SHARED = MRT__OP_SLEEP,
+	/* from here on: kinds that threads outside may complete, too */
+	MRT__OP_KINDS_OUTSIDE = MRT__OP_BLOCKING
 };
 
 /* flags: set by the starter before anybody else can see the op, then read by all */

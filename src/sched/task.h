@@ -18,8 +18,8 @@
  * A completer that has become the holder is the one who may touch the op and the task's list, so it delivers its op
  * itself, on the spot: nothing is stacked, and the run that follows has nothing to take.
  *
- * The keeper. A task that waits for nothing but ops of one ring can be completed by that ring's owner alone: the owner
- * does not let go, but keeps it. HELD stays, the keeper's index goes into the word, and RESTS into the header, which is
+ * The keeper. A task that waits for nothing but ops of one ring can be completed by that ring's owner alone; so can one that
+ * waits for joins, scopes and timers where there is but one worker. The owner does not let go, but keeps it. HELD stays, the keeper's index goes into the word, and RESTS into the header, which is
  * the keeper's own note that the task waits with it and is in no queue. A completion then finds RESTS and goes on: reads in
  * a loop touch the word not once. What is left is the aborter, who would wait for a look that nobody takes. So an ask that
  * meets a keeper sets TOLD with ABORT, and sends the keeper the task as a message (tell, in worker.c), once in a task's
@@ -74,7 +74,7 @@ struct mrt__worker;
 #define MRT__TASKF_YIELD (1u << 2)      /* the next await gives others a turn */
 #define MRT__TASKF_POLLED (1u << 3)     /* has run at least once */
 #define MRT__TASKF_TRAILER (1u << 4)    /* set at spawn */
-#define MRT__TASKF_SHARED (1u << 5)     /* not: all its ops are of the ring of the worker `place` */
+#define MRT__TASKF_SHARED (1u << 5)     /* not: all its ops are completed by the worker `place` alone */
 
 /* frame_bytes, const: a name stands behind the frame */
 #define MRT__FRAME_NAMED (1u << 31)
@@ -268,7 +268,7 @@ static inline bool mrt__task_rests(const struct mrt_task *t)
 }
 
 /*
- * The holder, worker `idx`, keeps a task that waits for ops of its own ring alone: not flagged SHARED or ABORTED. False:
+ * The holder, worker `idx`, keeps a task that waits for ops that it alone completes: not flagged SHARED or ABORTED. False:
  * something came meanwhile, it is not to rest.
  *
  * @param keeper  MRT__WORD_KEEPER_OF(idx), not 0

@@ -49,6 +49,7 @@ int mrt__worker_create(const struct mrt__worker_opts *opts, struct mrt__worker *
 	w->index = (uint16_t)opts->index;
 	w->cpu = opts->cpu;
 	w->keeper = MRT__WORD_KEEPER_OF(opts->index);
+	w->shared_kinds = opts->sched->workers_nr == 1 ? MRT__OP_KINDS_OUTSIDE : MRT__OP_KINDS_SHARED;
 	w->stats = &opts->sched->stats[opts->index];
 	mrt__stat_set(&w->stats->cpu, opts->cpu);
 	w->next_enabled = true;

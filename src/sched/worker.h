@@ -41,6 +41,7 @@ struct mrt__worker {
 	uint16_t index;
 	int cpu;                        /* pinned to, -1: floats */
 	uint64_t keeper;                /* our mark in a task's word, 0: we keep none */
+	uint8_t shared_kinds;           /* ops from this kind on may be completed by others */
 
 	/* ---- the owner's ---- */
 	struct mrt_task *task;          /* being polled, or whose news are being delivered */
