@@ -221,19 +221,22 @@ static __attribute__((noinline)) bool hand_over(struct mrt_task *t, struct mrt__
 static inline __attribute__((always_inline)) bool finish_kept(struct mrt__worker *w, struct mrt_task *t, struct mrt__op *op)
 {
 	mrt__assert(w && mrt__task_rests_at(t, w->index));
-	/* in our hand: what a delivery ends besides (a deadline its op) is pushed, as on any task that is held */
-	mrt__task_set_place(t, w->index);
+	if (mrt__unlikely(op->kind == MRT__OP_DEADLINE)) {
+		/* its delivery ends another op, which must find the task in a hand, and not at rest */
+		mrt__task_set_place(t, w->index);
+		return hand_over(t, op);
+	}
 	if (mrt__unlikely(t->flags & MRT__TASKF_RETURNED))
 		(void)mrt__task_push(t, op); /* as in hand_over() */
 	else
 		deliver(t, op);
-	/* it may wait for more; what was pushed meanwhile is taken when it runs */
-	if (!mrt__task_is_runnable(t) && mrt__task_keep(t, w->keeper, w->index))
+	if (!mrt__task_is_runnable(t) && mrt__likely(!(t->flags & MRT__TASKF_RETURNED)))
 		return false;
+	mrt__task_set_place(t, w->index);
 	if (mrt__likely(w->in_turn))
 		mrt__worker_push_woken(w, t);
 	else
-		mrt__sched_enqueue(t); /* an op of it is ended from within another task's poll */
+		mrt__sched_enqueue(t); /* an op of it is ended from within another task's poll, or by its end */
 	return true;
 }
 

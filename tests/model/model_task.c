@@ -118,35 +118,51 @@ static void unref(void)
 
 static void finish(const struct config *c, struct mrt__op *op, unsigned self, bool can_deliver);
 
-static void deliver(const struct config *c, struct mrt_task *t, struct mrt__op *op)
+/* @return the op that its delivery ends, NULL: none */
+static struct mrt__op *ends_another(const struct mrt__op *op)
 {
 	unsigned w;
+
+	for (w = 0; w < WORKERS_MAX; w++)
+		if (op == &world.rings[w].op && world.rings[w].behind.state == MRT__OP_INFLIGHT)
+			return &world.rings[w].behind;
+	return NULL;
+}
+
+static void deliver(const struct config *c, struct mrt_task *t, struct mrt__op *op)
+{
+	struct mrt__op *other = ends_another(op);
 
 	mdl_assert(op->state == MRT__OP_INFLIGHT && t->await_nr > 0);
 	op->state = MRT__OP_DONE;
 	t->await_nr--;
 	world.delivered_nr++;
-	for (w = 0; w < WORKERS_MAX; w++)
-		if (op == &world.rings[w].op && world.rings[w].behind.state == MRT__OP_INFLIGHT)
-			finish(c, &world.rings[w].behind, w, true);
+	if (other)
+		finish(c, other, mrt__task_place(t), true);
 }
 
-static bool keep(const struct config *c, struct mrt_task *t, unsigned w);
+static void hand_over(const struct config *c, struct mrt_task *t, struct mrt__op *op)
+{
+	bool runnable;
+
+	enter();
+	deliver(c, t, op);
+	runnable = mrt__task_is_runnable(t);
+	leave();
+	if (runnable || !mrt__task_let_go(t))
+		enqueue(t);
+}
 
 static void finish_kept(const struct config *c, struct mrt_task *t, struct mrt__op *op, unsigned w)
 {
-	bool waits;
-
 	mdl_assert(mrt__task_rests_at(t, (uint16_t)w));
-	if (!c->deliver_resting) {
+	if (ends_another(op) && !c->deliver_resting) {
 		mrt__task_set_place(t, (uint16_t)w);
-		enter();
+		hand_over(c, t, op);
+		return;
 	}
 	deliver(c, t, op);
-	waits = !mrt__task_is_runnable(t);
-	if (!c->deliver_resting)
-		leave();
-	if (waits && (c->deliver_resting || keep(c, t, w)))
+	if (!mrt__task_is_runnable(t))
 		return;
 	mrt__task_set_place(t, (uint16_t)w);
 	enqueue(t);
@@ -163,7 +179,6 @@ static bool claim(const struct config *c, struct mrt_task *t, struct mrt__op *op
 static void finish(const struct config *c, struct mrt__op *op, unsigned self, bool can_deliver)
 {
 	struct mrt_task *t = op->task;
-	bool runnable;
 
 	mdl_assert(!world.freed);
 	if (mrt__task_rests(t)) {
@@ -175,14 +190,8 @@ static void finish(const struct config *c, struct mrt__op *op, unsigned self, bo
 			enqueue(t);
 		return;
 	}
-	if (!claim(c, t, op))
-		return;
-	enter();
-	deliver(c, t, op);
-	runnable = mrt__task_is_runnable(t);
-	leave();
-	if (runnable || !mrt__task_let_go(t))
-		enqueue(t);
+	if (claim(c, t, op))
+		hand_over(c, t, op);
 }
 
 /* ---- task.c ---- */
