@@ -422,29 +422,55 @@ void mrt__task_run(struct mrt__worker *w, struct mrt_task *t)
 
 /* ---- spawn ---- */
 
-static int check_spawn(const struct mrt__sched *s, const struct mrt__spawn *sp, struct mrt_spawn_opts *ret_opts)
+/* What a task is made of besides its function. */
+struct shape {
+	const char *name;       /* NULL: none */
+	size_t frame_bytes;
+	size_t cell_bytes;
+	uint32_t flags;         /* MRT_SPAWN_* */
+};
+
+static __attribute__((noinline)) int read_opts(const struct mrt_spawn_opts *opts, struct shape *sh)
 {
-	const struct mrt_spawn_opts *opts = sp->opts;
+	const unsigned char *tail = (const unsigned char *)opts + sizeof(*opts);
+	struct mrt_spawn_opts o = { .size = 0 };
+	size_t i;
 
-	memset(ret_opts, 0, sizeof(*ret_opts));
-	if (mrt__sched_is_forked())
-		return -ECHILD;
-	if (!sp->fn || sp->frame_bytes > FRAME_BYTES_MAX)
+	for (i = sizeof(*opts); i < opts->size; i++)
+		if (*tail++)
+			return -E2BIG;
+	memcpy(&o, opts, opts->size && opts->size < sizeof(o) ? opts->size : sizeof(o));
+	if (o.frame_bytes > FRAME_BYTES_MAX || o.flags & ~MRT_SPAWN_SPREAD || o.reserved)
 		return -EINVAL;
-	if (opts) {
-		const unsigned char *tail = (const unsigned char *)opts + sizeof(*opts);
-		size_t i;
+	sh->name = o.name;
+	sh->frame_bytes = mrt__max(sh->frame_bytes, o.frame_bytes);
+	sh->flags = o.flags;
+	return 0;
+}
 
-		for (i = sizeof(*opts); i < opts->size; i++)
-			if (*tail++)
-				return -E2BIG;
-		memcpy(ret_opts, opts, opts->size && opts->size < sizeof(*opts) ? opts->size : sizeof(*opts));
+static inline int check_spawn(const struct mrt__sched *s, const struct mrt__spawn *sp, struct shape *ret_shape)
+{
+	struct shape sh = { .name = NULL, .frame_bytes = sp->frame_bytes };
+
+	if (mrt__unlikely(!sp->fn || sp->frame_bytes > FRAME_BYTES_MAX))
+		return -EINVAL;
+	if (mrt__unlikely(sp->opts != NULL)) {
+		struct shape given = sh;
+		int err = read_opts(sp->opts, &given);
+
+		if (err)
+			return err;
+		sh = given; /* so that without options it is never in memory */
 	}
-	if (ret_opts->frame_bytes > FRAME_BYTES_MAX || ret_opts->flags & ~MRT_SPAWN_SPREAD || ret_opts->reserved)
-		return -EINVAL;
 	/* relaxed: a spawn that races with the close is aborted by the walk, or refused: both are right */
-	if (atomic_load_explicit(&s->closing, memory_order_relaxed))
+	if (mrt__unlikely(atomic_load_explicit(&s->closing, memory_order_relaxed)))
 		return -ESHUTDOWN;
+	sh.cell_bytes = sizeof(struct mrt_task) + mrt__task_frame_room(sh.frame_bytes);
+	if (sh.name)
+		sh.cell_bytes += MRT__TASK_NAME_ROOM;
+	if (sp->on_end)
+		sh.cell_bytes += sizeof(struct mrt__task_trailer) + sp->trailer_bytes;
+	*ret_shape = sh;
 	return 0;
 }
 
@@ -460,8 +486,8 @@ static struct mrt__outside *outside_of_thread(struct mrt__sched *s)
 }
 
 /* From the outside heap `out`, whose lock is held on success: the caller drops it when the cell's word is set. */
-static int alloc_outside(struct mrt__sched *s, struct mrt__outside *out, size_t bytes, uint64_t *ret_id,
-			 struct mrt_task **ret_task)
+static __attribute__((noinline)) int alloc_outside(struct mrt__sched *s, struct mrt__outside *out, size_t bytes,
+						   struct mrt_task **ret_task)
 {
 	struct mrt_task *t = NULL;
 	int err;
@@ -479,7 +505,7 @@ static int alloc_outside(struct mrt__sched *s, struct mrt__outside *out, size_t 
 		pthread_mutex_unlock(&out->lock);
 		return err;
 	}
-	*ret_id = (uint64_t)(0x8000 + (out - s->outside)) << 48 | ++out->ids;
+	t->id = (uint64_t)(0x8000 + (out - s->outside)) << 48 | ++out->ids;
 	mrt__stat_add(&out->spawns, 1);
 	mrt__stat_add_shared(&s->stats_mem.global->spawns_outside, 1);
 	mrt__stat_add_shared(&s->stats_mem.global->tasks_alive, 1);
@@ -491,42 +517,32 @@ static int alloc_outside(struct mrt__sched *s, struct mrt__outside *out, size_t 
  * Memory and a number for a task. Numbers: the allocator's index in the top 16 bits, so that nobody shares a counter.
  * See abort_all() in worker.c for why no task slips through a close.
  */
-static int alloc_task(struct mrt__sched *s, struct mrt__worker *w, size_t bytes, uint64_t *ret_id,
-		      struct mrt__outside **ret_outside, struct mrt_task **ret_task)
+static inline int alloc_on(struct mrt__worker *w, size_t bytes, struct mrt_task **ret_task)
 {
-	struct mrt_task *t;
+	struct mrt_task *t = mrt__heap_alloc(&w->heap, bytes);
 
-	*ret_outside = NULL;
-	if (!w) {
-		struct mrt__outside *out = outside_of_thread(s);
-		int err = alloc_outside(s, out, bytes, ret_id, ret_task);
-
-		if (!err)
-			*ret_outside = out;
-		return err;
-	}
-	*ret_id = ((uint64_t)w->index + 1) << 48 | ++w->ids;
-	t = mrt__heap_alloc(&w->heap, bytes);
-	if (!t)
+	if (mrt__unlikely(!t))
 		return -ENOMEM;
+	t->id = ++w->last_id;
 	mrt__stat_add(&w->stats->spawns, 1);
 	*ret_task = t;
 	return 0;
 }
 
-static void fill_frame(struct mrt_task *t, const struct mrt__spawn *sp, size_t frame_bytes, size_t cell_bytes)
+static inline void fill_frame(struct mrt_task *t, const struct mrt__spawn *sp, const struct shape *sh)
 {
 	char *frame = mrt__task_frame(t);
 	size_t copied = sp->frame ? sp->frame_bytes : 0;
 
-	if (copied)
+	if (copied > 0)
 		memcpy(frame, sp->frame, copied);
-	if (cell_bytes <= MRT__HEAP_CELL_MAX)
-		memset(frame + copied, 0, frame_bytes - copied); /* larger ones come zeroed, without a page touched */
+	/* larger ones come zeroed, without a page touched */
+	if (sh->frame_bytes > copied && sh->cell_bytes <= MRT__HEAP_CELL_MAX)
+		memset(frame + copied, 0, sh->frame_bytes - copied);
 }
 
-static void init_task(struct mrt_task *t, struct mrt__sched *s, struct mrt__worker *w, const struct mrt__spawn *sp,
-		      const struct mrt_spawn_opts *opts, size_t frame_bytes, bool handle)
+static inline void init_task(struct mrt_task *t, struct mrt__sched *s, const struct mrt__spawn *sp, const struct shape *sh,
+			     uint16_t place, bool handle)
 {
 	t->resume = 0;
 	t->flags = sp->on_end ? MRT__TASKF_TRAILER : 0;
@@ -535,14 +551,14 @@ static void init_task(struct mrt_task *t, struct mrt__sched *s, struct mrt__work
 	t->ops = NULL;
 	t->await_nr = 0;
 	atomic_init(&t->refs, handle ? 2 : 1);
-	t->frame_bytes = (uint32_t)frame_bytes | (opts->name ? MRT__FRAME_NAMED : 0);
-	mrt__task_set_place(t, w ? w->index : MRT__PLACE_NONE);
+	t->frame_bytes = (uint32_t)sh->frame_bytes | (sh->name ? MRT__FRAME_NAMED : 0);
+	mrt__task_set_place(t, place);
 	t->shield = t->slow = 0;
 	t->result = 0;
 	atomic_init(&t->join, 0);
 	t->sched = s;
-	if (opts->name)
-		*(const char **)(void *)mrt__task_behind_frame(t) = opts->name;
+	if (mrt__unlikely(sh->name != NULL))
+		*(const char **)(void *)mrt__task_behind_frame(t) = sh->name;
 	if (sp->on_end)
 		mrt__task_trailer(t)->on_end = sp->on_end;
 	/* [TASK.word.spawn] from here on it can be aborted; it is ours, so nobody else enqueues it; pairs with
@@ -552,35 +568,30 @@ static void init_task(struct mrt_task *t, struct mrt__sched *s, struct mrt__work
 
 static void place_spread(struct mrt__sched *s, struct mrt_task *t);
 
-int mrt__task_spawn(struct mrt__sched *s, const struct mrt__spawn *sp, struct mrt_task **ret_task)
+/* @param w  the calling worker of s, NULL: there is none */
+static inline __attribute__((always_inline)) int spawn(struct mrt__sched *s, struct mrt__worker *w, const struct mrt__spawn *sp,
+							struct mrt_task **ret_task)
 {
-	struct mrt__worker *w = mrt__worker_self;
-	struct mrt__outside *out;
-	struct mrt_spawn_opts opts;
+	struct mrt__outside *out = NULL;
 	struct mrt_task *t;
-	size_t frame_bytes, bytes;
-	uint64_t id;
-	int err = check_spawn(s, sp, &opts);
+	struct shape sh;
+	int err = check_spawn(s, sp, &sh);
 
-	if (err)
+	if (mrt__unlikely(err))
 		return err;
-	if (w && w->sched != s)
-		w = NULL;
-	frame_bytes = mrt__max(sp->frame_bytes, opts.frame_bytes);
-	bytes = sizeof(*t) + mrt__task_frame_room(frame_bytes);
-	if (opts.name)
-		bytes += MRT__TASK_NAME_ROOM;
-	if (sp->on_end)
-		bytes += sizeof(struct mrt__task_trailer) + sp->trailer_bytes;
-	err = alloc_task(s, w, bytes, &id, &out, &t);
-	if (err)
+	if (mrt__likely(w != NULL)) {
+		err = alloc_on(w, sh.cell_bytes, &t);
+	} else {
+		out = outside_of_thread(s);
+		err = alloc_outside(s, out, sh.cell_bytes, &t);
+	}
+	if (mrt__unlikely(err))
 		return err;
-	t->id = id;
-	init_task(t, s, w, sp, &opts, frame_bytes, ret_task != NULL);
+	init_task(t, s, sp, &sh, w ? w->index : MRT__PLACE_NONE, ret_task != NULL);
 	if (out)
 		pthread_mutex_unlock(&out->lock);
 	/* nobody runs it before it is enqueued, and nobody but its holder looks at the frame */
-	fill_frame(t, sp, frame_bytes, bytes);
+	fill_frame(t, sp, &sh);
 	if (sp->on_init)
 		sp->on_init(t, sp->ctx);
 	if (ret_task)
@@ -590,11 +601,22 @@ int mrt__task_spawn(struct mrt__sched *s, const struct mrt__spawn *sp, struct mr
 	 * mrt__sched_close(). Nothing hangs on it: the walk finds the task, see abort_all() in worker.c */
 	if (mrt__unlikely(atomic_load_explicit(&s->closing, memory_order_seq_cst)))
 		mrt__task_abort(t);
-	if (mrt__unlikely(opts.flags & MRT_SPAWN_SPREAD))
+	if (mrt__unlikely(sh.flags & MRT_SPAWN_SPREAD))
 		place_spread(s, t);
+	else if (mrt__likely(w != NULL))
+		mrt__worker_schedule(w, t);
 	else
 		mrt__sched_enqueue(t);
 	return 0;
+}
+
+int mrt__task_spawn(struct mrt__sched *s, const struct mrt__spawn *sp, struct mrt_task **ret_task)
+{
+	struct mrt__worker *w = mrt__worker_self;
+
+	if (!w && mrt__sched_is_forked())
+		return -ECHILD;
+	return spawn(s, w && w->sched == s ? w : NULL, sp, ret_task);
 }
 
 /* The least loaded worker by queue, in flight, and what was placed but not taken yet; ties go round. */
@@ -628,8 +650,10 @@ int mrt_spawn(struct mrt_runtime *rt, mrt_poll_fn fn, const void *frame, size_t 
 	struct mrt__worker *w = mrt__worker_self;
 	/* struct mrt_runtime begins with its scheduler (asserted in src/rt) */
 	struct mrt__sched *s = rt ? (struct mrt__sched *)(void *)rt : w ? w->sched : NULL;
-	struct mrt__spawn sp = { .fn = fn, .frame = frame, .frame_bytes = frame_bytes, .opts = opts };
+	const struct mrt__spawn sp = { .fn = fn, .frame = frame, .frame_bytes = frame_bytes, .opts = opts };
 
+	if (mrt__likely(w && w->sched == s))
+		return spawn(s, w, &sp, ret_task);
 	if (!s)
 		return mrt__sched_is_forked() ? -ECHILD : -EINVAL;
 	return mrt__task_spawn(s, &sp, ret_task);

@@ -48,6 +48,7 @@ int mrt__worker_create(const struct mrt__worker_opts *opts, struct mrt__worker *
 	w->ring = opts->ring;
 	w->index = (uint16_t)opts->index;
 	w->cpu = opts->cpu;
+	w->last_id = ((uint64_t)opts->index + 1) << 48;
 	w->keeper = MRT__WORD_KEEPER_OF(opts->index);
 	w->shared_kinds = opts->sched->workers_nr == 1 ? MRT__OP_KINDS_OUTSIDE : MRT__OP_KINDS_SHARED;
 	w->stats = &opts->sched->stats[opts->index];
@@ -183,14 +184,8 @@ void mrt__sched_notify(struct mrt__sched *s)
 		mrt__sched_wake(s->workers[i]);
 }
 
-/* A wake or spawn made by a task: the next slot, whose former occupant goes to the queue's back. */
-static void schedule_local(struct mrt__worker *w, struct mrt_task *t)
+void mrt__worker_schedule_behind(struct mrt__worker *w, struct mrt_task *t)
 {
-	if (mrt__likely(w->next_enabled)) {
-		t = mrt__runq_next_swap(&w->runq, t);
-		if (!t)
-			return; /* a slot push wakes nobody: the sentry looks after tasks behind a long poll */
-	}
 	mrt__worker_push(w, t);
 	if (w->sched->workers_nr > 1)
 		mrt__sched_notify(w->sched);
@@ -202,13 +197,7 @@ void mrt__sched_enqueue(struct mrt_task *t)
 	struct mrt__sched *s = t->sched;
 
 	if (mrt__likely(w && w->sched == s)) {
-		if (w->in_turn) {
-			mrt__worker_push_woken(w, t);
-		} else {
-			mrt__stat_add(&w->stats->local_schedules, 1);
-			mrt__fire(task_wake, w->index, mrt__arg(t), w->index);
-			schedule_local(w, t);
-		}
+		mrt__worker_schedule(w, t);
 		return;
 	}
 	mrt__fire(task_wake, w ? w->index : MRT__NO_WORKER, mrt__arg(t), MRT__NO_WORKER);

@@ -68,7 +68,7 @@ struct mrt__worker {
 	struct mrt__op *queued_head, *queued_tail; /* ops without credit or SQE, by done_next */
 	uint32_t queued_nr;
 	struct mrt__rand rand;
-	uint64_t ids;                   /* task ids given */
+	uint64_t last_id;               /* of the tasks that it has spawned */
 	uint64_t tune_ns;               /* start of the current sample, and polls then */
 	uint64_t tune_polls;
 	double tune_mean_ns;            /* mean poll time, exponentially weighted; 0: none yet */
@@ -216,6 +216,29 @@ static inline void mrt__worker_push_woken(struct mrt__worker *w, struct mrt_task
 	mrt__fire(task_wake, w->index, mrt__arg(t), w->index);
 	if (mrt__unlikely(!mrt__runq_try_push(&w->runq, t)))
 		mrt__worker_push(w, t);
+}
+
+/* The rest of mrt__worker_schedule(): `t` goes to the queue's back. */
+void mrt__worker_schedule_behind(struct mrt__worker *w, struct mrt_task *t);
+
+/*
+ * A task that w made runnable: into the next slot, whose former occupant goes to the queue's back. A slot push wakes nobody:
+ * the sentry looks after tasks behind a long poll.
+ */
+static inline void mrt__worker_schedule(struct mrt__worker *w, struct mrt_task *t)
+{
+	if (mrt__unlikely(w->in_turn)) {
+		mrt__worker_push_woken(w, t);
+		return;
+	}
+	mrt__stat_add(&w->stats->local_schedules, 1);
+	mrt__fire(task_wake, w->index, mrt__arg(t), w->index);
+	if (mrt__likely(w->next_enabled)) {
+		t = mrt__runq_next_swap(&w->runq, t);
+		if (mrt__likely(!t))
+			return;
+	}
+	mrt__worker_schedule_behind(w, t);
 }
 
 /* Send a task that was asked (MRT__ASK_TELL) to its keeper, and wake it. @thread any; t may be gone afterwards */
