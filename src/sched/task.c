@@ -644,19 +644,28 @@ static void place_spread(struct mrt__sched *s, struct mrt_task *t)
 	mrt__inbox_push(best, t);
 }
 
+/* On another runtime than the caller's, or from a thread outside. */
+static __attribute__((noinline)) int spawn_elsewhere(struct mrt_runtime *rt, mrt_poll_fn fn, const void *frame,
+						     size_t frame_bytes, const struct mrt_spawn_opts *opts,
+						     struct mrt_task **ret_task)
+{
+	const struct mrt__spawn sp = { .fn = fn, .frame = frame, .frame_bytes = frame_bytes, .opts = opts };
+
+	if (mrt__sched_is_forked())
+		return -ECHILD;
+	/* struct mrt_runtime begins with its scheduler (asserted in src/rt) */
+	return rt ? spawn((struct mrt__sched *)(void *)rt, NULL, &sp, ret_task) : -EINVAL;
+}
+
 int mrt_spawn(struct mrt_runtime *rt, mrt_poll_fn fn, const void *frame, size_t frame_bytes,
 	      const struct mrt_spawn_opts *opts, struct mrt_task **ret_task)
 {
-	struct mrt__worker *w = mrt__worker_self;
-	/* struct mrt_runtime begins with its scheduler (asserted in src/rt) */
-	struct mrt__sched *s = rt ? (struct mrt__sched *)(void *)rt : w ? w->sched : NULL;
 	const struct mrt__spawn sp = { .fn = fn, .frame = frame, .frame_bytes = frame_bytes, .opts = opts };
+	struct mrt__worker *w = mrt__worker_self;
 
-	if (mrt__likely(w && w->sched == s))
-		return spawn(s, w, &sp, ret_task);
-	if (!s)
-		return mrt__sched_is_forked() ? -ECHILD : -EINVAL;
-	return mrt__task_spawn(s, &sp, ret_task);
+	if (mrt__likely(w && (!rt || (void *)rt == (void *)w->sched)))
+		return spawn(w->sched, w, &sp, ret_task);
+	return spawn_elsewhere(rt, fn, frame, frame_bytes, opts, ret_task);
 }
 
 void mrt__task_unref(struct mrt_task *t)

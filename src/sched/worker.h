@@ -225,7 +225,7 @@ void mrt__worker_schedule_behind(struct mrt__worker *w, struct mrt_task *t);
  * A task that w made runnable: into the next slot, whose former occupant goes to the queue's back. A slot push wakes nobody:
  * the sentry looks after tasks behind a long poll.
  */
-static inline void mrt__worker_schedule(struct mrt__worker *w, struct mrt_task *t)
+static inline __attribute__((always_inline)) void mrt__worker_schedule(struct mrt__worker *w, struct mrt_task *t)
 {
 	if (mrt__unlikely(w->in_turn)) {
 		mrt__worker_push_woken(w, t);
