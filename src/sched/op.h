@@ -233,9 +233,6 @@ const char *mrt__op_kind_name(unsigned kind);
  */
 struct mrt__worker *mrt__op_begin(struct mrt__op *op, enum mrt__op_kind kind, unsigned flags);
 
-/* The starter completes an op that it has just begun and nobody else has seen. @thread the holder */
-void mrt__op_end_inline(struct mrt__op *op, int64_t res);
-
 /* Complete an op without beginning it: a bad argument. Aborts if it is in flight. */
 struct mrt_op *mrt__op_refuse(struct mrt_op *op, enum mrt__op_kind kind, int64_t res);
 

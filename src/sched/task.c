@@ -24,6 +24,7 @@
 
 #include "base/assert.h"
 #include "probe/usdt.h"
+#include "sched/op_begin.h"
 #include "sched/op_run.h"
 #include "sched/sched.h"
 #include "sched/worker.h"
@@ -250,31 +251,72 @@ static __attribute__((noinline)) void take_news(struct mrt_task *t)
 	while (mrt__task_has_news(t));
 }
 
-static void wake_joiner(struct mrt_task *t);
-
-/* Give the runtime's reference back. */
-static void leave_runtime(struct mrt__worker *w, struct mrt_task *t)
+/* The last reference is gone. @param w  the calling worker of its runtime, or NULL */
+static inline void free_task(struct mrt__worker *w, struct mrt_task *t)
 {
-	mrt__task_unref(t);
-	/* [SCHED.ends.pub] nothing of the task is touched any more; pairs with mrt__sched_tasks_alive() */
+	/* [TASK.word.free] no LIVE: the walk of a closing runtime passes it by, its exchange fails; pairs with
+	 * [TASK.word.ask]. (The cell's reuse is ordered by [HEAP.remote.push].) */
+	atomic_store_explicit(&t->word, 0, memory_order_release);
+	mrt__heap_free(t, w ? &w->heap : NULL);
+}
+
+/* The runtime has given its reference back, or away. */
+static inline void count_end(struct mrt__worker *w)
+{
+	/* [SCHED.ends.pub] we touch nothing of the task any more; pairs with mrt__sched_tasks_alive() */
 	__atomic_store_n(&w->stats->ends, w->stats->ends + 1, __ATOMIC_RELEASE);
+}
+
+static void wake_thread(struct mrt_task *t, uintptr_t join);
+
+/*
+ * There is a handle: tell whoever waits for it. @return true: our reference is gone, too
+ *
+ * A join consumes the handle, but gives it back at its delivery: its cancel may look at us until then. So ours goes the same way
+ * where these are the only two: whoever delivers frees the cell, and that is seldom another thread.
+ */
+static inline bool tell_joiner(struct mrt__worker *w, struct mrt_task *t, bool may_give)
+{
+	uintptr_t join = mrt__task_close_join(t, w->runq.solo);
+
+	if (!join)
+		return false;
+	if (join & MRT__JOIN_THREAD) {
+		wake_thread(t, join);
+		return false;
+	}
+	may_give = may_give && mrt__task_merge_refs(t);
+	mrt__op_finish((struct mrt__op *)join, t->result);
+	return may_give;
+}
+
+/* Its cell is kept for a message: whoever is last, of us and who reads it, gives the runtime's reference back. */
+static __attribute__((noinline)) void end_told(struct mrt__worker *w, struct mrt_task *t)
+{
+	(void)tell_joiner(w, t, false);
+	if (!mrt__task_leave(t))
+		return;
+	mrt__task_unref(t);
+	count_end(w);
 }
 
 /* All ops are collected: publish the result, tell whoever waits, free. */
 static void end_task(struct mrt__worker *w, struct mrt_task *t)
 {
-	bool told;
-
 	mrt__assert(!t->ops);
 	mrt__fire(task_end, w->index, mrt__arg(t), mrt__arg(t->fn), (uint64_t)t->result);
 	w->task = NULL;
 	if (t->flags & MRT__TASKF_TRAILER)
 		mrt__task_trailer(t)->on_end(t);
-	told = mrt__task_end(t);
-	wake_joiner(t);
-	if (mrt__unlikely(told) && !mrt__task_leave(t))
-		return; /* whoever reads the message does it */
-	leave_runtime(w, t);
+	if (mrt__unlikely(mrt__task_end(t))) {
+		end_told(w, t);
+		return;
+	}
+	if (mrt__task_is_last_ref(t)) /* no handle: nobody waits, and nobody can come */
+		free_task(w, t);
+	else if (!tell_joiner(w, t, true))
+		mrt__task_unref(t);
+	count_end(w);
 }
 
 void mrt__task_told(struct mrt__worker *w, struct mrt_task *t)
@@ -283,7 +325,8 @@ void mrt__task_told(struct mrt__worker *w, struct mrt_task *t)
 	bool rests = mrt__task_rests_at(t, w->index);
 
 	if (mrt__task_end_told(t)) {
-		leave_runtime(w, t);
+		mrt__task_unref(t);
+		count_end(w);
 	} else if (rests) {
 		mrt__task_set_place(t, w->index);
 		mrt__sched_enqueue(t);
@@ -672,15 +715,8 @@ void mrt__task_unref(struct mrt_task *t)
 {
 	struct mrt__worker *w = mrt__worker_self;
 
-	/* [TASK.refs.drop] acquire: the last one sees all that the others did; a count of 1 is ours alone; pairs with
-	 * itself, the release in the exchange of those before */
-	if (atomic_load_explicit(&t->refs, memory_order_acquire) != 1 &&
-	    atomic_fetch_sub_explicit(&t->refs, 1, memory_order_acq_rel) != 1)
-		return;
-	/* [TASK.word.free] no LIVE: the walk of a closing runtime passes it by, its exchange fails; pairs with
-	 * [TASK.word.ask]. (The cell's reuse is ordered by [HEAP.remote.push].) */
-	atomic_store_explicit(&t->word, 0, memory_order_release);
-	mrt__heap_free(t, w && w->sched == t->sched ? &w->heap : NULL);
+	if (mrt__task_drop_ref(t))
+		free_task(w && w->sched == t->sched ? w : NULL, t);
 }
 
 /* ---- abort ---- */
@@ -742,38 +778,22 @@ static void futex_wake(atomic_uint *word)
 	(void)syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0); /* nobody waiting is fine */
 }
 
-/* Tell the joiner. The join consumes the handle: a thread's here, a task's at delivery. */
-static void wake_joiner(struct mrt_task *t)
+/* The join consumes the handle: here. */
+static __attribute__((noinline)) void wake_thread(struct mrt_task *t, uintptr_t join)
 {
-	/* [TASK.join.end] acquire: the joiner's op or waiter is readable; pairs with [TASK.join.wait]; release: the
-	 * result is, to a join that comes later */
-	uintptr_t old = atomic_exchange_explicit(&t->join, MRT__JOIN_ENDED, memory_order_acq_rel);
-	int64_t result = t->result;
+	struct thread_joiner *j = (struct thread_joiner *)(join & ~MRT__JOIN_THREAD);
+	atomic_uint *word = &j->done;
 
-	if (!old)
-		return;
-	if (old & MRT__JOIN_THREAD) {
-		struct thread_joiner *j = (struct thread_joiner *)(old & ~MRT__JOIN_THREAD);
-		atomic_uint *word = &j->done;
-
-		j->result = result;
-		mrt__task_unref(t);
-		/* [JOIN.done.pub] after this the waiter may be gone; the wake by address is harmless then */
-		atomic_store_explicit(word, 1, memory_order_release);
-		futex_wake(word);
-		return;
-	}
-	/* the handle's reference stays the op's until it is delivered: cancel_join() may look at us until then */
-	mrt__op_finish((struct mrt__op *)old, result);
+	j->result = t->result;
+	mrt__task_unref(t);
+	/* [JOIN.done.pub] after this the waiter may be gone; the wake by address is harmless then */
+	atomic_store_explicit(word, 1, memory_order_release);
+	futex_wake(word);
 }
 
 static bool cancel_join(struct mrt__op *op)
 {
-	struct mrt_task *t = op->wait.object;
-	uintptr_t old = (uintptr_t)op;
-
-	/* relaxed: taking ourselves out publishes nothing; the task is alive, as the op holds its handle */
-	return atomic_compare_exchange_strong_explicit(&t->join, &old, 0, memory_order_relaxed, memory_order_relaxed);
+	return mrt__task_cancel_join(op->wait.object, op);
 }
 
 static const struct mrt__wait_class join_class = { .cancel = cancel_join };
@@ -788,22 +808,22 @@ static struct mrt_op *join_failed(struct mrt__op *op, int32_t err)
 struct mrt_op *mrt_join(struct mrt_op *pub, struct mrt_task *t)
 {
 	struct mrt__op *op = mrt__op_of(pub);
-	struct mrt__worker *w = mrt__op_begin(op, MRT__OP_JOIN, MRT__OPF_WAIT);
-	uintptr_t old = 0;
+	struct mrt__worker *w = mrt__op_begin_fast(op, MRT__OP_JOIN, MRT__OPF_WAIT);
+	uintptr_t old;
 	int64_t result;
 
-	if (!w) {
+	if (mrt__unlikely(!w)) {
 		op->why = (int32_t)op->res;
 		return pub;
 	}
-	if (t == w->task)
+	if (mrt__unlikely(t == w->task))
 		return join_failed(op, -EDEADLK);
-	op->wait = (struct mrt__op_wait){ .cls = &join_class, .object = t };
-	/* [TASK.join.wait] publishes the op to the ending task; acquire on failure: the result; pairs [TASK.join.end] */
-	if (atomic_compare_exchange_strong_explicit(&t->join, &old, (uintptr_t)op, memory_order_acq_rel,
-						    memory_order_acquire))
+	op->wait.cls = &join_class;
+	op->wait.object = t;
+	old = mrt__task_wait_join(t, (uintptr_t)op);
+	if (!old)
 		return pub;
-	if (old != MRT__JOIN_ENDED)
+	if (mrt__unlikely(old != MRT__JOIN_ENDED))
 		return join_failed(op, -EBUSY);
 	result = t->result;
 	mrt__task_unref(t);
@@ -814,7 +834,7 @@ struct mrt_op *mrt_join(struct mrt_op *pub, struct mrt_task *t)
 int mrt_task_join_wait(struct mrt_task *t, int64_t *ret_result)
 {
 	struct thread_joiner j = { .result = 0 };
-	uintptr_t old = 0;
+	uintptr_t old;
 
 	if (mrt__worker_self)
 		return -EDEADLK;
@@ -825,9 +845,8 @@ int mrt_task_join_wait(struct mrt_task *t, int64_t *ret_result)
 	    atomic_load_explicit(&t->sched->owner, memory_order_relaxed) == mrt__sched_thread())
 		return -EDEADLK;
 	atomic_init(&j.done, 0);
-	/* [TASK.join.wait] as in mrt_join() */
-	if (atomic_compare_exchange_strong_explicit(&t->join, &old, (uintptr_t)&j | MRT__JOIN_THREAD,
-						    memory_order_acq_rel, memory_order_acquire)) {
+	old = mrt__task_wait_join(t, (uintptr_t)&j | MRT__JOIN_THREAD);
+	if (!old) {
 		/* [JOIN.done.obs] the result is there; pairs with [JOIN.done.pub] */
 		while (!atomic_load_explicit(&j.done, memory_order_acquire))
 			futex_wait(&j.done, 0);

@@ -363,6 +363,87 @@ static inline bool mrt__task_leave(struct mrt_task *t)
 	return !(atomic_fetch_and_explicit(&t->word, ~MRT__WORD_HELD, memory_order_acq_rel) & MRT__WORD_TOLD);
 }
 
+/* ---- references and the join word ---- */
+
+/* Take a reference. @thread any that has one */
+static inline void mrt__task_ref(struct mrt_task *t)
+{
+	/* relaxed: whoever has one may make another */
+	atomic_fetch_add_explicit(&t->refs, 1, memory_order_relaxed);
+}
+
+/* Is the caller's reference the only one? Then it stays so: who has none can make none. */
+static inline bool mrt__task_is_last_ref(const struct mrt_task *t)
+{
+	/* [TASK.refs.drop] acquire: the last one sees all that the others did; pairs with itself, the release in the
+	 * exchange of those before */
+	return atomic_load_explicit(&t->refs, memory_order_acquire) == 1;
+}
+
+/* @return true: it was the last one, the cell is to be freed */
+static inline bool mrt__task_drop_ref(struct mrt_task *t)
+{
+	/* [TASK.refs.drop] acquire, and release: as above */
+	return mrt__task_is_last_ref(t) || atomic_fetch_sub_explicit(&t->refs, 1, memory_order_acq_rel) == 1;
+}
+
+/*
+ * Two drop theirs by one of them: what a join op holds until its delivery, and the caller's, who has not finished the op yet.
+ * @return false: somebody else has one, too; nothing was changed
+ */
+static inline bool mrt__task_merge_refs(struct mrt_task *t)
+{
+	/* acquire, as above, of a third one that was dropped; then nobody but us can write the count */
+	if (atomic_load_explicit(&t->refs, memory_order_acquire) != 2)
+		return false;
+	/* release: for whoever delivers, who sees what those saw that we have seen */
+	atomic_store_explicit(&t->refs, 1, memory_order_release);
+	return true;
+}
+
+/* Begin to wait for the end. @return 0: `waiter` waits; else what stands there, with JOIN_ENDED the result is valid */
+static inline uintptr_t mrt__task_wait_join(struct mrt_task *t, uintptr_t waiter)
+{
+	/* [TASK.join.wait] acquire: the result, if it has ended; pairs with [TASK.join.end] */
+	uintptr_t old = atomic_load_explicit(&t->join, memory_order_acquire);
+
+	/* [TASK.join.wait] publishes the waiter to the ending task; acquire on failure: as above */
+	if (!old && atomic_compare_exchange_strong_explicit(&t->join, &old, waiter, memory_order_acq_rel,
+							    memory_order_acquire))
+		return 0;
+	return old;
+}
+
+/* @return false: the end has it. @thread the holder of the op's task */
+static inline bool mrt__task_cancel_join(struct mrt_task *t, struct mrt__op *op)
+{
+	uintptr_t old = (uintptr_t)op;
+
+	/* relaxed: taking ourselves out publishes nothing; the task is alive, as the op holds its handle */
+	return atomic_compare_exchange_strong_explicit(&t->join, &old, 0, memory_order_relaxed, memory_order_relaxed);
+}
+
+/*
+ * The task has ended: from here on nobody can begin to wait. @return who waits; 0: nobody
+ *
+ * @param solo  the caller is the only worker
+ */
+static inline uintptr_t mrt__task_close_join(struct mrt_task *t, bool solo)
+{
+	/* relaxed: an op is what the one worker of a runtime has put there itself; else looked at again */
+	uintptr_t old = atomic_load_explicit(&t->join, memory_order_relaxed);
+
+	if (solo && old && !(old & MRT__JOIN_THREAD)) {
+		/* [TASK.join.end] a store: while an op stands there whoever comes is refused, and writes nothing, and its
+		 * cancel is this thread's, like all that the holder of a task does */
+		atomic_store_explicit(&t->join, MRT__JOIN_ENDED, memory_order_release);
+		return old;
+	}
+	/* [TASK.join.end] acquire: the joiner's op or waiter is readable; pairs with [TASK.join.wait]; release: the
+	 * result is, to a join that comes later */
+	return atomic_exchange_explicit(&t->join, MRT__JOIN_ENDED, memory_order_acq_rel);
+}
+
 /* Is there anything for a worker to do with the task? @thread the holder */
 static inline bool mrt__task_is_runnable(const struct mrt_task *t)
 {
@@ -403,13 +484,6 @@ void mrt__task_told(struct mrt__worker *w, struct mrt_task *t);
  * @thread  w's
  */
 void mrt__task_run(struct mrt__worker *w, struct mrt_task *t);
-
-/* Take a reference. @thread any that has one */
-static inline void mrt__task_ref(struct mrt_task *t)
-{
-	/* relaxed: whoever has one may make another */
-	atomic_fetch_add_explicit(&t->refs, 1, memory_order_relaxed);
-}
 
 /* Say through the log what a task waits for. @thread a worker; @return false: no living task */
 bool mrt__task_report(struct mrt_task *t);

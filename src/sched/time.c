@@ -12,7 +12,7 @@
 
 #include "base/assert.h"
 #include "base/clock.h"
-#include "sched/op.h"
+#include "sched/op_begin.h"
 #include "sched/task.h"
 #include "sched/worker.h"
 

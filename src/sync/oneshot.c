@@ -88,7 +88,7 @@ struct mrt_op *mrt_oneshot_recv(struct mrt_op *op, struct mrt_oneshot *public)
 	bool settled;
 	int64_t value = 0;
 
-	if (!mrt__op_begin(p, MRT__OP_ONESHOT, MRT__OPF_WAIT))
+	if (!mrt__op_begin_fast(p, MRT__OP_ONESHOT, MRT__OPF_WAIT))
 		return op;
 	mrt__waitq_enter(p, &oneshot_class, o);
 	mrt__lock(&o->waiters.lock);
