@@ -247,7 +247,7 @@ static inline bool mrt__runq_try_push(struct mrt__runq *q, struct mrt_task *task
  * place. Between the claim and the publication a thief sees an empty queue and may go to sleep, so the caller must
  * put the batch into the inject queue and notify (mrt__idle_worker_to_notify).
  *
- * @thread  owner
+ * @thread  owner; not solo, where nobody would take it from there
  * @order   as mrt__runq_try_push()
  *
  * @param ret_batch     [MRT__RUNQ_BATCH_MAX]; written unless the result is MRT__RUNQ_PUSHED

@@ -65,6 +65,8 @@ struct mrt__worker {
 	struct mrt__arena_view arena;
 	struct mrt_task *yielded_head, *yielded_tail;
 	uint32_t yielded_nr;
+	struct mrt_task *spilled_head, *spilled_tail; /* the only worker's: what its full queue did not take, by queue_next */
+	uint32_t spilled_nr;
 	struct mrt__op *queued_head, *queued_tail; /* ops without credit or SQE, by done_next */
 	uint32_t queued_nr;
 	struct mrt__rand rand;
@@ -197,7 +199,7 @@ void mrt__worker_park(struct mrt__worker *w);
 /* Drive the ring, fire timers, refill the local queue evenly. @return true if anything was made runnable */
 bool mrt__worker_turn(struct mrt__worker *w);
 
-/* The local queue, with overflow into inject. */
+/* The local queue, with overflow into inject, or, where nobody else comes by there, behind it. */
 void mrt__worker_push(struct mrt__worker *w, struct mrt_task *t);
 
 /* Behind the next ring turn. */

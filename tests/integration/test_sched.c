@@ -159,6 +159,52 @@ START_TEST(a_thousand_ready_tasks_are_served_evenly_on_one_thread)
 }
 END_TEST
 
+/* ---- the only worker's queue has no end ---- */
+
+struct order {
+	int nr;
+	int at[FAIR_TASKS];
+};
+
+ITEST_CHILD(order_child, { struct order *order; int index; })
+{
+	(void)self;
+	f->order->at[f->order->nr++] = f->index;
+	return MRT_POLL_READY;
+}
+
+ITEST_CHILD(order_parent, { struct order *order; struct mrt_op op; })
+{
+	struct order_child child = { .order = f->order };
+
+	MRT_BEGIN(self);
+	for (child.index = 0; child.index < FAIR_TASKS; child.index++)
+		ck_assert_int_eq(mrt_spawn(NULL, order_child_poll, &child, sizeof(child), NULL, NULL), 0);
+	while (f->order->nr < FAIR_TASKS)
+		MRT_AWAIT(self, mrt_yield(&f->op));
+	MRT_RETURN(self, 0);
+}
+
+START_TEST(more_ready_tasks_than_the_queue_holds_run_in_order)
+{
+	static struct order order; /* zero: each test is a process of its own */
+	struct order_parent parent = { .order = &order };
+	struct mrt_runtime *rt = itest_runtime(ITEST_CURRENT);
+	struct mrt_worker_stats stats;
+	int i;
+
+	ck_assert_int_eq(itest_run(rt, order_parent_poll, &parent, sizeof(parent)), 0);
+	ck_assert_int_eq(order.nr, FAIR_TASKS);
+	ck_assert_int_eq(order.at[0], FAIR_TASKS - 1); /* the next slot */
+	for (i = 1; i < FAIR_TASKS; i++)
+		ck_assert_int_eq(order.at[i], i - 1);
+	stats = itest_stats(rt);
+	ck_assert_uint_eq(stats.overflows, 1);
+	ck_assert_uint_eq(stats.injects, 1); /* the root */
+	mrt_runtime_destroy(rt);
+}
+END_TEST
+
 /* ---- a successor that is spawned for ever does not starve others ---- */
 
 struct successor {
@@ -825,6 +871,7 @@ int main(void)
 	tcase_set_timeout(tc, ITEST_LIMIT_S);
 	tcase_add_loop_test(tc, a_thousand_ready_tasks_are_served_evenly, 0, READY_NR);
 	tcase_add_loop_test(tc, a_thousand_ready_tasks_are_served_evenly_on_one_thread, 0, READY_NR);
+	tcase_add_test(tc, more_ready_tasks_than_the_queue_holds_run_in_order);
 	tcase_add_loop_test(tc, endless_successors_starve_nobody, 0, ITEST_CURRENT + 1);
 	tcase_add_loop_test(tc, spawns_from_inside_and_outside_all_run, 0,
 			    2 * sizeof(worker_counts) / sizeof(worker_counts[0]));
