@@ -142,7 +142,7 @@ static void deliver(struct mrt_task *t, struct mrt__op *op);
  * Deliver at once, as the task's new holder, if that takes a worker no lock that its caller may hold, and no system call:
  * whatever comes after the task has returned may (it is given back).
  */
-static __attribute__((noinline)) bool hand_over(struct mrt_task *t, struct mrt__op *op)
+static __attribute__((noinline)) bool hand_over(struct mrt__worker *w, struct mrt_task *t, struct mrt__op *op, bool by_end)
 {
 	if (mrt__unlikely(t->flags & MRT__TASKF_RETURNED))
 		(void)mrt__task_push(t, op); /* held, by us */
@@ -151,18 +151,22 @@ static __attribute__((noinline)) bool hand_over(struct mrt_task *t, struct mrt__
 	/* it may wait for more: then nobody need run it */
 	if (!mrt__task_is_runnable(t) && mrt__task_let_go(t))
 		return false;
-	mrt__sched_enqueue(t);
+	if (by_end)
+		mrt__worker_schedule_joiner(w, t);
+	else
+		mrt__worker_schedule(w, t);
 	return true;
 }
 
 /* The task rests with us, who are its holder by that: the word is not looked at. @return true: made runnable */
-static inline __attribute__((always_inline)) bool finish_kept(struct mrt__worker *w, struct mrt_task *t, struct mrt__op *op)
+static inline __attribute__((always_inline)) bool finish_kept(struct mrt__worker *w, struct mrt_task *t, struct mrt__op *op,
+							       bool by_end)
 {
 	mrt__assert(w && mrt__task_rests_at(t, w->index));
 	if (mrt__unlikely(op->kind == MRT__OP_DEADLINE)) {
 		/* its delivery ends another op, which must find the task in a hand, and not at rest */
 		mrt__task_set_place(t, w->index);
-		return hand_over(t, op);
+		return hand_over(w, t, op, by_end);
 	}
 	if (mrt__unlikely(t->flags & MRT__TASKF_RETURNED))
 		(void)mrt__task_push(t, op); /* as in hand_over() */
@@ -171,23 +175,25 @@ static inline __attribute__((always_inline)) bool finish_kept(struct mrt__worker
 	if (!mrt__task_is_runnable(t) && mrt__likely(!(t->flags & MRT__TASKF_RETURNED)))
 		return false;
 	mrt__task_set_place(t, w->index);
-	if (mrt__likely(w->in_turn))
+	if (by_end)
+		mrt__worker_schedule_joiner(w, t);
+	else if (mrt__likely(w->in_turn))
 		mrt__worker_push_woken(w, t);
 	else
-		mrt__sched_enqueue(t); /* an op of it is ended from within another task's poll, or by its end */
+		mrt__sched_enqueue(t); /* an op of it is ended from within another task's poll */
 	return true;
 }
 
 /* @return true: the task was made runnable */
-static inline __attribute__((always_inline)) bool finish(struct mrt__worker *w, struct mrt__op *op, int64_t raw)
+static inline __attribute__((always_inline)) bool finish(struct mrt__worker *w, struct mrt__op *op, int64_t raw, bool by_end)
 {
 	struct mrt_task *t = op->task;
 
 	op->raw = raw;
 	if (mrt__likely(mrt__task_rests(t)))
-		return finish_kept(w, t, op);
+		return finish_kept(w, t, op, by_end);
 	if (mrt__likely(w && w->sched == t->sched))
-		return mrt__task_hold_or_push(t, op) == MRT__CLAIM_HELD && hand_over(t, op);
+		return mrt__task_hold_or_push(t, op) == MRT__CLAIM_HELD && hand_over(w, t, op, by_end);
 	if (mrt__task_push(t, op) == MRT__CLAIM_PUSHED)
 		return false;
 	mrt__sched_enqueue(t);
@@ -196,7 +202,12 @@ static inline __attribute__((always_inline)) bool finish(struct mrt__worker *w, 
 
 void mrt__op_finish(struct mrt__op *op, int64_t raw)
 {
-	(void)finish(mrt__worker_self, op, raw); /* for those who count */
+	(void)finish(mrt__worker_self, op, raw, false); /* for those who count */
+}
+
+void mrt__op_finish_join(struct mrt__worker *w, struct mrt__op *op, int64_t raw)
+{
+	(void)finish(w, op, raw, true); /* as above */
 }
 
 /* ---- ring ops: submit, step ---- */
@@ -1040,7 +1051,7 @@ static __attribute__((noinline)) bool step_slow(struct mrt__worker *w, struct mr
 	if (held)
 		release_buffers(w, op, addr);
 	op->rflags |= MRT__OPR_TERMINAL;
-	return finish(w, op, raw);
+	return finish(w, op, raw, false);
 }
 
 /* Of an op with one buffer and one file, or less. @return false: nothing was done; step_slow() deals with it */
@@ -1114,7 +1125,7 @@ static inline __attribute__((always_inline)) bool step(struct mrt__worker *w, st
 	if (mrt__likely(mrt__task_rests(t) && !(t->flags & MRT__TASKF_RETURNED)))
 		return finish_simple(w, t, op, res);
 	op->rflags |= MRT__OPR_TERMINAL;
-	return finish(w, op, res);
+	return finish(w, op, res, false);
 }
 
 /* ---- reap ---- */

@@ -267,6 +267,9 @@ void mrt__op_submit_close(struct mrt__worker *w, struct mrt__op *op, int fd);
  */
 void mrt__op_finish(struct mrt__op *op, int64_t raw);
 
+/* The same, by the end of a task, for a join: the task that joined goes behind what is queued. @thread worker w, not in a turn */
+void mrt__op_finish_join(struct mrt__worker *w, struct mrt__op *op, int64_t raw);
+
 /* A deadline's or cancel's common half: ask op to end, by whatever its kind needs. @thread the holder */
 void mrt__op_cancel(struct mrt__op *op, unsigned reason_flag);
 

@@ -183,6 +183,17 @@ static inline uint32_t mrt__runq_len(const struct mrt__runq *q)
 }
 
 /**
+ * Has the queue no task? Without the next slot.
+ *
+ * @thread  owner: exact but for a thief at work
+ */
+static inline bool mrt__runq_is_empty(const struct mrt__runq *q)
+{
+	/* relaxed: tail is this thread's, and a head that a thief moves on now would only make it emptier */
+	return mrt__runq_head_real(atomic_load_explicit(&q->head, memory_order_relaxed)) == mrt__runq_own_tail(q);
+}
+
+/**
  * Slots that can be pushed to now without an overflow: a thief's claim counts as used until it is finished.
  *
  * @thread  owner; the number can only grow until its next push

@@ -286,7 +286,7 @@ static inline bool tell_joiner(struct mrt__worker *w, struct mrt_task *t, bool m
 		return false;
 	}
 	may_give = may_give && mrt__task_merge_refs(t);
-	mrt__op_finish((struct mrt__op *)join, t->result);
+	mrt__op_finish_join(w, (struct mrt__op *)join, t->result);
 	return may_give;
 }
 

@@ -243,6 +243,21 @@ static inline __attribute__((always_inline)) void mrt__worker_schedule(struct mr
 	mrt__worker_schedule_behind(w, t);
 }
 
+/*
+ * A task that another's end has made runnable: behind those that are queued already. Nothing that it shares with who has ended
+ * is lost by that, and who joins many is woken by the first and finds the others ended, too.
+ */
+static inline __attribute__((always_inline)) void mrt__worker_schedule_joiner(struct mrt__worker *w, struct mrt_task *t)
+{
+	if (mrt__runq_is_empty(&w->runq)) {
+		mrt__worker_schedule(w, t);
+		return;
+	}
+	mrt__stat_add(&w->stats->local_schedules, 1);
+	mrt__fire(task_wake, w->index, mrt__arg(t), w->index);
+	mrt__worker_schedule_behind(w, t);
+}
+
 /* Send a task that was asked (MRT__ASK_TELL) to its keeper, and wake it. @thread any; t may be gone afterwards */
 void mrt__tell(struct mrt__worker *keeper, struct mrt_task *t);
 

@@ -205,6 +205,39 @@ START_TEST(more_ready_tasks_than_the_queue_holds_run_in_order)
 }
 END_TEST
 
+/* ---- who joins many is woken once ---- */
+
+#define JOINED_NR 100   /* fewer than a poll has budget for */
+
+ITEST_CHILD(joined, { int nothing; })
+{
+	(void)self;
+	(void)f;
+	return MRT_POLL_READY;
+}
+
+ITEST_CHILD(joiner, { struct mrt_op op; struct mrt_task *tasks[JOINED_NR]; int i, polls; })
+{
+	f->polls++;
+	MRT_BEGIN(self);
+	for (f->i = 0; f->i < JOINED_NR; f->i++)
+		ck_assert_int_eq(mrt_spawn(NULL, joined_poll, NULL, 0, NULL, &f->tasks[f->i]), 0);
+	for (f->i = 0; f->i < JOINED_NR; f->i++)
+		MRT_AWAIT(self, mrt_join(&f->op, f->tasks[f->i]));
+	MRT_RETURN(self, f->polls);
+}
+
+/* The first end wakes it, behind the others that are ready. */
+START_TEST(who_joins_many_is_woken_once)
+{
+	struct mrt_runtime *rt = itest_runtime(ITEST_CURRENT);
+	struct joiner f = { .polls = 0 };
+
+	ck_assert_int_eq(itest_run(rt, joiner_poll, &f, sizeof(f)), 2);
+	mrt_runtime_destroy(rt);
+}
+END_TEST
+
 /* ---- a successor that is spawned for ever does not starve others ---- */
 
 struct successor {
@@ -872,6 +905,7 @@ int main(void)
 	tcase_add_loop_test(tc, a_thousand_ready_tasks_are_served_evenly, 0, READY_NR);
 	tcase_add_loop_test(tc, a_thousand_ready_tasks_are_served_evenly_on_one_thread, 0, READY_NR);
 	tcase_add_test(tc, more_ready_tasks_than_the_queue_holds_run_in_order);
+	tcase_add_test(tc, who_joins_many_is_woken_once);
 	tcase_add_loop_test(tc, endless_successors_starve_nobody, 0, ITEST_CURRENT + 1);
 	tcase_add_loop_test(tc, spawns_from_inside_and_outside_all_run, 0,
 			    2 * sizeof(worker_counts) / sizeof(worker_counts[0]));
