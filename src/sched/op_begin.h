@@ -35,9 +35,9 @@ static inline void mrt__op_set_done(struct mrt__op *op, int64_t res)
 	op->state = MRT__OP_DONE;
 }
 
-/* mrt__op_begin(), whose description holds here. */
-static inline __attribute__((always_inline)) struct mrt__worker *mrt__op_begin_fast(struct mrt__op *op, enum mrt__op_kind kind,
-										     unsigned flags)
+/* The first half of mrt__op_begin_fast(): may it begin? @return as that */
+static inline __attribute__((always_inline)) struct mrt__worker *mrt__op_check(struct mrt__op *op, enum mrt__op_kind kind,
+										unsigned flags)
 {
 	struct mrt__worker *w = mrt__worker_self;
 	struct mrt_task *t;
@@ -50,6 +50,15 @@ static inline __attribute__((always_inline)) struct mrt__worker *mrt__op_begin_f
 		if (!t->shield && !(flags & MRT__OPF_SHIELDED))
 			return mrt__op_begin_aborted(op, kind, t);
 	}
+	return w;
+}
+
+/* Its other half: the op is in flight. */
+static inline __attribute__((always_inline)) void mrt__op_enter(struct mrt__worker *w, struct mrt__op *op,
+								 enum mrt__op_kind kind, unsigned flags)
+{
+	struct mrt_task *t = w->task;
+
 	if (mrt__unlikely(t->shield))
 		flags |= MRT__OPF_SHIELDED;
 	if (!t->ops)
@@ -65,7 +74,26 @@ static inline __attribute__((always_inline)) struct mrt__worker *mrt__op_begin_f
 		op->next->pprev = &op->next;
 	op->pprev = &t->ops;
 	t->ops = op;
+}
+
+/* mrt__op_begin(), whose description holds here. */
+static inline __attribute__((always_inline)) struct mrt__worker *mrt__op_begin_fast(struct mrt__op *op, enum mrt__op_kind kind,
+										     unsigned flags)
+{
+	struct mrt__worker *w = mrt__op_check(op, kind, flags);
+
+	if (mrt__likely(w != NULL))
+		mrt__op_enter(w, op, kind, flags);
 	return w;
+}
+
+/* Instead of mrt__op_enter(): it is done already. */
+static inline void mrt__op_done_at_once(struct mrt__op *op, enum mrt__op_kind kind, int64_t res, int32_t why)
+{
+	op->what = mrt__op_what(MRT__OP_DONE, kind, 0);
+	op->where = 0;
+	op->why = why;
+	op->res = res;
 }
 
 /* The starter completes an op that it has just begun and nobody else has seen. @thread the holder */

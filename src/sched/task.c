@@ -798,19 +798,28 @@ static bool cancel_join(struct mrt__op *op)
 
 static const struct mrt__wait_class join_class = { .cancel = cancel_join };
 
-static struct mrt_op *join_failed(struct mrt__op *op, int32_t err)
+static __attribute__((noinline)) struct mrt_op *join_failed(struct mrt__op *op, int32_t err)
 {
-	mrt__op_end_inline(op, err);
-	op->why = err;
+	mrt__op_done_at_once(op, MRT__OP_JOIN, err, err);
+	return mrt__op_public(op);
+}
+
+/* It had ended: the join consumes the handle here. */
+static inline struct mrt_op *join_late(struct mrt__worker *w, struct mrt__op *op, struct mrt_task *t)
+{
+	int64_t result = t->result;
+
+	if (mrt__task_drop_ref(t))
+		free_task(w->sched == t->sched ? w : NULL, t);
+	mrt__op_done_at_once(op, MRT__OP_JOIN, result, 0);
 	return mrt__op_public(op);
 }
 
 struct mrt_op *mrt_join(struct mrt_op *pub, struct mrt_task *t)
 {
 	struct mrt__op *op = mrt__op_of(pub);
-	struct mrt__worker *w = mrt__op_begin_fast(op, MRT__OP_JOIN, MRT__OPF_WAIT);
+	struct mrt__worker *w = mrt__op_check(op, MRT__OP_JOIN, MRT__OPF_WAIT);
 	uintptr_t old;
-	int64_t result;
 
 	if (mrt__unlikely(!w)) {
 		op->why = (int32_t)op->res;
@@ -818,17 +827,16 @@ struct mrt_op *mrt_join(struct mrt_op *pub, struct mrt_task *t)
 	}
 	if (mrt__unlikely(t == w->task))
 		return join_failed(op, -EDEADLK);
+	if (mrt__task_join_is_closed(t))
+		return join_late(w, op, t);
+	mrt__op_enter(w, op, MRT__OP_JOIN, MRT__OPF_WAIT);
 	op->wait.cls = &join_class;
 	op->wait.object = t;
 	old = mrt__task_wait_join(t, (uintptr_t)op);
-	if (!old)
+	if (mrt__likely(!old))
 		return pub;
-	if (mrt__unlikely(old != MRT__JOIN_ENDED))
-		return join_failed(op, -EBUSY);
-	result = t->result;
-	mrt__task_unref(t);
-	mrt__op_end_inline(op, result);
-	return pub;
+	mrt__op_unlink(op);
+	return old == MRT__JOIN_ENDED ? join_late(w, op, t) : join_failed(op, -EBUSY);
 }
 
 int mrt_task_join_wait(struct mrt_task *t, int64_t *ret_result)

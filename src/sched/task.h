@@ -401,17 +401,22 @@ static inline bool mrt__task_merge_refs(struct mrt_task *t)
 	return true;
 }
 
+/* Has it ended, with the result valid? @thread who has the handle */
+static inline bool mrt__task_join_is_closed(const struct mrt_task *t)
+{
+	/* [TASK.join.wait] acquire: the result; pairs with [TASK.join.end] */
+	return atomic_load_explicit(&t->join, memory_order_acquire) == MRT__JOIN_ENDED;
+}
+
 /* Begin to wait for the end. @return 0: `waiter` waits; else what stands there, with JOIN_ENDED the result is valid */
 static inline uintptr_t mrt__task_wait_join(struct mrt_task *t, uintptr_t waiter)
 {
-	/* [TASK.join.wait] acquire: the result, if it has ended; pairs with [TASK.join.end] */
-	uintptr_t old = atomic_load_explicit(&t->join, memory_order_acquire);
+	uintptr_t old = 0;
 
-	/* [TASK.join.wait] publishes the waiter to the ending task; acquire on failure: as above */
-	if (!old && atomic_compare_exchange_strong_explicit(&t->join, &old, waiter, memory_order_acq_rel,
-							    memory_order_acquire))
-		return 0;
-	return old;
+	/* [TASK.join.wait] publishes the waiter to the ending task; acquire on failure: the result, if it has ended; pairs
+	 * with [TASK.join.end] */
+	return atomic_compare_exchange_strong_explicit(&t->join, &old, waiter, memory_order_acq_rel,
+						       memory_order_acquire) ? 0 : old;
 }
 
 /* @return false: the end has it. @thread the holder of the op's task */

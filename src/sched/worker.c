@@ -207,7 +207,7 @@ void mrt__worker_schedule_behind(struct mrt__worker *w, struct mrt_task *t)
 {
 	if (mrt__unlikely(w->spilled_nr > 0))
 		spill(w, t); /* behind those */
-	else
+	else if (mrt__unlikely(!mrt__runq_try_push(&w->runq, t)))
 		mrt__worker_push(w, t);
 	if (w->sched->workers_nr > 1)
 		mrt__sched_notify(w->sched);
