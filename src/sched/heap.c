@@ -272,16 +272,7 @@ void *mrt__heap_alloc_slow(struct mrt__heap *heap, size_t bytes)
 		if (!slab)
 			return NULL;
 	}
-	cell = slab->free;
-	if (cell) {
-		mrt__cell_unpoison(cell, slab->cell_bytes);
-		slab->free = cell->next;
-	} else {
-		cell = cell_at(slab, slab->used_nr);
-		cell->word = 0; /* the walk may look at it from here on */
-		slab->used_nr++;
-	}
-	slab->live_nr++;
+	cell = mrt__slab_take(slab);
 	if (mrt__slab_is_full(slab))
 		mrt__slab_unlist(slab);
 	mrt__stat_add(&heap->allocs, 1);

@@ -131,7 +131,29 @@ static inline void mrt__cell_unpoison(void *cell, size_t bytes)
 #endif
 }
 
-/* With whatever comes before: a new slab, a cell never used before, a large one. Parameters and result as below. */
+/*
+ * A cell of a slab that has one: the last one freed, else one never used before. An empty slab is cut anew when it is used again,
+ * and not taken with its list: after a burst that others helped with, the list has the order in which they were done, while
+ * cells in the order of their addresses come into the cache by themselves.
+ */
+static inline struct mrt__heap_cell *mrt__slab_take(struct mrt__slab *slab)
+{
+	struct mrt__heap_cell *cell = slab->free;
+
+	if (mrt__likely(cell)) {
+		mrt__cell_unpoison(cell, slab->cell_bytes);
+		slab->free = cell->next;
+	} else {
+		cell = (struct mrt__heap_cell *)(void *)((char *)slab + MRT__SLAB_HEADER_BYTES +
+							 (size_t)slab->used_nr * slab->cell_bytes);
+		cell->word = 0; /* the walk may look at it from here on */
+		slab->used_nr++;
+	}
+	slab->live_nr++;
+	return cell;
+}
+
+/* With whatever comes before: a new slab, a large cell. Parameters and result as below. */
 void *mrt__heap_alloc_slow(struct mrt__heap *heap, size_t bytes);
 
 /*
@@ -146,12 +168,9 @@ static inline void *mrt__heap_alloc(struct mrt__heap *heap, size_t bytes)
 	if (mrt__unlikely(bytes > MRT__HEAP_FINE_MAX))
 		return mrt__heap_alloc_slow(heap, bytes);
 	slab = heap->classes[(bytes + MRT__HEAP_FINE_STEP - 1) / MRT__HEAP_FINE_STEP - 1].partial;
-	cell = mrt__likely(slab) ? slab->free : NULL;
-	if (mrt__unlikely(!cell))
+	if (mrt__unlikely(!slab))
 		return mrt__heap_alloc_slow(heap, bytes);
-	mrt__cell_unpoison(cell, slab->cell_bytes);
-	slab->free = cell->next;
-	slab->live_nr++;
+	cell = mrt__slab_take(slab);
 	mrt__stat_add(&heap->allocs, 1);
 	if (mrt__unlikely(mrt__slab_is_full(slab)))
 		mrt__slab_unlist(slab);
