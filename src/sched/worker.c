@@ -209,7 +209,8 @@ void mrt__worker_schedule_behind(struct mrt__worker *w, struct mrt_task *t)
 		spill(w, t); /* behind those */
 	else if (mrt__unlikely(!mrt__runq_try_push(&w->runq, t)))
 		mrt__worker_push(w, t);
-	if (w->sched->workers_nr > 1)
+	/* one alone is run by this worker, after the present poll: as with a slot push, others are woken if that one is long */
+	if (w->sched->workers_nr > 1 && mrt__runq_len(&w->runq) + mrt__runq_has_next(&w->runq) > 1)
 		mrt__sched_notify(w->sched);
 }
 
