@@ -175,14 +175,17 @@ int64_t mrt_task_result(const struct mrt_task *t)
 
 struct mrt_op *mrt_yield(struct mrt_op *pub)
 {
+	struct mrt__op *op = mrt__op_of(pub);
 	struct mrt__worker *w = mrt__worker_self;
+	struct mrt_task *t = w ? w->task : NULL;
 
-	if (mrt__unlikely(!w || !w->task))
+	if (mrt__unlikely(!t))
 		return mrt__op_refuse(pub, MRT__OP_YIELD, -EINVAL);
+	mrt__op_check_startable(op, MRT__OP_YIELD);
 	/* an aborted task yields all the same, but is told */
-	(void)mrt__op_refuse(pub, MRT__OP_YIELD,
-			     w->task->flags & MRT__TASKF_ABORTED && !w->task->shield ? -ECANCELED : 0);
-	w->task->flags |= MRT__TASKF_YIELD; /* the next await, usually of this op, suspends */
+	mrt__op_done_at_once(op, MRT__OP_YIELD,
+			     mrt__unlikely(t->flags & MRT__TASKF_ABORTED) && !t->shield ? -ECANCELED : 0, 0);
+	t->flags |= MRT__TASKF_YIELD; /* the next await, usually of this op, suspends */
 	return pub;
 }
 

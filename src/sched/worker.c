@@ -411,7 +411,8 @@ static inline unsigned take_list(struct mrt__worker *w, struct mrt_task **head, 
 	while (nr < room && t) {
 		struct mrt_task *next = t->queue_next;
 
-		mrt__worker_push(w, t);
+		if (mrt__unlikely(!mrt__runq_try_push(&w->runq, t)))
+			mrt__worker_push(w, t);
 		nr++;
 		t = next;
 	}
