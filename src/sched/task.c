@@ -280,7 +280,7 @@ static void wake_thread(struct mrt_task *t, uintptr_t join);
  */
 static inline bool tell_joiner(struct mrt__worker *w, struct mrt_task *t, bool may_give)
 {
-	uintptr_t join = mrt__task_close_join(t, w->runq.solo);
+	uintptr_t join = mrt__task_close_join(t);
 
 	if (!join)
 		return false;
@@ -289,7 +289,7 @@ static inline bool tell_joiner(struct mrt__worker *w, struct mrt_task *t, bool m
 		return false;
 	}
 	may_give = may_give && mrt__task_merge_refs(t);
-	mrt__op_finish_join(w, (struct mrt__op *)join, t->result);
+	mrt__op_finish_join(w, (struct mrt__op *)(join & MRT__JOIN_PTR), t->result);
 	return may_give;
 }
 
@@ -822,7 +822,7 @@ struct mrt_op *mrt_join(struct mrt_op *pub, struct mrt_task *t)
 {
 	struct mrt__op *op = mrt__op_of(pub);
 	struct mrt__worker *w = mrt__op_check(op, MRT__OP_JOIN, MRT__OPF_WAIT);
-	uintptr_t old;
+	uintptr_t waiter = (uintptr_t)op, old;
 
 	if (mrt__unlikely(!w)) {
 		op->why = (int32_t)op->res;
@@ -835,7 +835,11 @@ struct mrt_op *mrt_join(struct mrt_op *pub, struct mrt_task *t)
 	mrt__op_enter(w, op, MRT__OP_JOIN, MRT__OPF_WAIT);
 	op->wait.cls = &join_class;
 	op->wait.object = t;
-	old = mrt__task_wait_join(t, (uintptr_t)op);
+	if (mrt__unlikely(w->sched != t->sched))
+		w->task->flags |= MRT__TASKF_SHARED; /* a worker of another runtime completes it */
+	else if (w->runq.solo)
+		waiter |= MRT__JOIN_OWN;
+	old = mrt__task_wait_join(t, waiter);
 	if (mrt__likely(!old))
 		return pub;
 	mrt__op_unlink(op);

@@ -19,8 +19,9 @@
  * itself, on the spot: nothing is stacked, and the run that follows has nothing to take.
  *
  * The keeper. A task that waits for nothing but ops of one ring can be completed by that ring's owner alone; so can one that
- * waits for joins, scopes and timers where there is but one worker. The owner does not let go, but keeps it. HELD stays, the keeper's index goes into the word, and RESTS into the header, which is
- * the keeper's own note that the task waits with it and is in no queue. A completion then finds RESTS and goes on: reads in
+ * waits for timers, scopes and joins of its own runtime's tasks where that has but one worker. The owner does not let go, but
+ * keeps it. HELD stays, the keeper's index goes into the word, and RESTS into the header, which is the keeper's own note that
+ * the task waits with it and is in no queue. A completion then finds RESTS and goes on: reads in
  * a loop touch the word not once. What is left is the aborter, who would wait for a look that nobody takes. So an ask that
  * meets a keeper sets TOLD with ABORT, and sends the keeper the task as a message (tell, in worker.c), once in a task's
  * life, since only the first ask counts. The keeper looks for RESTS: if it is there, it is the holder, and enqueues the
@@ -83,9 +84,11 @@ struct mrt__worker;
 #define MRT__PLACE_RESTS ((uint16_t)0x8000)
 #define MRT__PLACE_NONE ((uint16_t)0x7fff)
 
-/* join: NULL, a join op, a blocked thread's waiter (bit 0 set), or this */
-#define MRT__JOIN_ENDED ((uintptr_t)2)
+/* join: 0, a join op or a blocked thread's waiter, with a bit that says what it is, or JOIN_ENDED */
 #define MRT__JOIN_THREAD ((uintptr_t)1)
+#define MRT__JOIN_ENDED ((uintptr_t)2)
+#define MRT__JOIN_OWN ((uintptr_t)4)    /* an op of the one worker that runs this task, too: nobody else touches the word */
+#define MRT__JOIN_PTR (~(uintptr_t)7)
 
 struct mrt_task {
 	int32_t resume;                 /* H; first member: struct mrt__resume_point */
@@ -408,11 +411,27 @@ static inline bool mrt__task_join_is_closed(const struct mrt_task *t)
 	return atomic_load_explicit(&t->join, memory_order_acquire) == MRT__JOIN_ENDED;
 }
 
-/* Begin to wait for the end. @return 0: `waiter` waits; else what stands there, with JOIN_ENDED the result is valid */
+/*
+ * Begin to wait for the end.
+ *
+ * OWN: the caller is the one worker of the task's runtime, and the end is its own as well. A thread outside could only meet it
+ * here with another join of the same handle. Two joins that are not ordered are nobody's right: the first to be delivered frees
+ * the cell under the second. One that is ordered before is seen by the load.
+ *
+ * @param waiter  with JOIN_THREAD or JOIN_OWN, or neither
+ * @return 0: `waiter` waits; else what stands there, with JOIN_ENDED the result is valid
+ */
 static inline uintptr_t mrt__task_wait_join(struct mrt_task *t, uintptr_t waiter)
 {
 	uintptr_t old = 0;
 
+	if (waiter & MRT__JOIN_OWN) {
+		/* acquire: as mrt__task_join_is_closed() */
+		old = atomic_load_explicit(&t->join, memory_order_acquire);
+		if (!old) /* relaxed: read by this thread alone */
+			atomic_store_explicit(&t->join, waiter, memory_order_relaxed);
+		return old;
+	}
 	/* [TASK.join.wait] publishes the waiter to the ending task; acquire on failure: the result, if it has ended; pairs
 	 * with [TASK.join.end] */
 	return atomic_compare_exchange_strong_explicit(&t->join, &old, waiter, memory_order_acq_rel,
@@ -422,25 +441,23 @@ static inline uintptr_t mrt__task_wait_join(struct mrt_task *t, uintptr_t waiter
 /* @return false: the end has it. @thread the holder of the op's task */
 static inline bool mrt__task_cancel_join(struct mrt_task *t, struct mrt__op *op)
 {
-	uintptr_t old = (uintptr_t)op;
-
-	/* relaxed: taking ourselves out publishes nothing; the task is alive, as the op holds its handle */
-	return atomic_compare_exchange_strong_explicit(&t->join, &old, 0, memory_order_relaxed, memory_order_relaxed);
-}
-
-/*
- * The task has ended: from here on nobody can begin to wait. @return who waits; 0: nobody
- *
- * @param solo  the caller is the only worker
- */
-static inline uintptr_t mrt__task_close_join(struct mrt_task *t, bool solo)
-{
-	/* relaxed: an op is what the one worker of a runtime has put there itself; else looked at again */
+	/* relaxed: the exchange decides */
 	uintptr_t old = atomic_load_explicit(&t->join, memory_order_relaxed);
 
-	if (solo && old && !(old & MRT__JOIN_THREAD)) {
-		/* [TASK.join.end] a store: while an op stands there whoever comes is refused, and writes nothing, and its
-		 * cancel is this thread's, like all that the holder of a task does */
+	/* relaxed: taking ourselves out publishes nothing; the task is alive, as the op holds its handle */
+	return (old & MRT__JOIN_PTR) == (uintptr_t)op &&
+	       atomic_compare_exchange_strong_explicit(&t->join, &old, 0, memory_order_relaxed, memory_order_relaxed);
+}
+
+/* The task has ended: from here on nobody can begin to wait. @return who waits, with its bit; 0: nobody */
+static inline uintptr_t mrt__task_close_join(struct mrt_task *t)
+{
+	/* relaxed: OWN is this thread's; else looked at again */
+	uintptr_t old = atomic_load_explicit(&t->join, memory_order_relaxed);
+
+	if (old & MRT__JOIN_OWN) {
+		/* [TASK.join.end] a store: whoever comes while an op stands there is refused, and writes nothing, and its
+		 * cancel is this thread's */
 		atomic_store_explicit(&t->join, MRT__JOIN_ENDED, memory_order_release);
 		return old;
 	}

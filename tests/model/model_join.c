@@ -29,7 +29,7 @@ struct config {
 	bool solo_joins;
 	bool solo_cancels;              /* ... its join, before the end */
 	/* broken rules */
-	bool store_blind;               /* several workers, but the join word is closed by a store */
+	bool own_blind;                 /* several workers, but who joins does so as if there were one */
 	bool merge_blind;               /* our reference goes with the op's, whoever else has one */
 	bool end_blind;                 /* who has no joiner is freed by its end */
 };
@@ -106,14 +106,14 @@ static void end(const struct config *c)
 		unref(t);
 		return;
 	}
-	join = mrt__task_close_join(t, c->solo || c->store_blind);
+	join = mrt__task_close_join(t);
 	if (join & MRT__JOIN_THREAD) {
 		mdl_assert((join & ~MRT__JOIN_THREAD) == (uintptr_t)&world.waiter);
 		touch();
 		unref(t);
 		world.thread_told = true;
 	} else if (join) {
-		mdl_assert(join == (uintptr_t)&world.op);
+		mdl_assert((join & MRT__JOIN_PTR) == (uintptr_t)&world.op);
 		touch();
 		if (c->merge_blind)
 			atomic_store_explicit(&t->refs, 1, memory_order_release);
@@ -143,13 +143,13 @@ static bool is_told(const void *arg)
 	return world.thread_told;
 }
 
-static void join_by_op(bool cancels)
+static void join_by_op(const struct config *c, bool cancels)
 {
 	struct mrt_task *t = &world.task;
 	uintptr_t old;
 
 	touch();
-	old = mrt__task_wait_join(t, (uintptr_t)&world.op);
+	old = mrt__task_wait_join(t, (uintptr_t)&world.op | (c->own_blind ? MRT__JOIN_OWN : 0));
 	if (old) {
 		mdl_assert(old == MRT__JOIN_ENDED);
 		deliver();
@@ -188,7 +188,7 @@ static void join_by_thread(void)
 static void run_solo(const struct config *c)
 {
 	if (c->solo_joins)
-		mdl_assert(mrt__task_wait_join(&world.task, (uintptr_t)&world.op) == 0);
+		mdl_assert(mrt__task_wait_join(&world.task, (uintptr_t)&world.op | MRT__JOIN_OWN) == 0);
 	if (c->solo_cancels && mrt__task_cancel_join(&world.task, &world.op)) {
 		world.cancelled_nr++;
 		unref(&world.task);
@@ -212,7 +212,7 @@ static void run(unsigned thread, const void *arg)
 	switch (c->others[thread - 1]) {
 	case 'j':
 	case 'c':
-		join_by_op(c->others[thread - 1] == 'c');
+		join_by_op(c, c->others[thread - 1] == 'c');
 		break;
 	case 't':
 		join_by_thread();
@@ -242,7 +242,8 @@ static const struct mdl_test tests[] = {
 	TEST("join", 2, false, .others = "j"),
 	TEST("join, freed by its end", 2, true, .others = "j", .end_blind = true),
 	TEST("cancelled_join", 2, false, .others = "c"),
-	TEST("cancelled_join, closed by a store", 2, true, .others = "c", .store_blind = true),
+	TEST("join, as if by the only worker", 2, true, .others = "j", .own_blind = true),
+	TEST("cancelled_join, as if by the only worker", 2, true, .others = "c", .own_blind = true),
 	TEST("join_and_look", 3, false, .others = "jx"),
 	TEST("join_and_look, merged blindly", 3, true, .others = "jx", .merge_blind = true),
 	TEST("cancelled_join_and_look", 3, false, .others = "cx"),
