@@ -170,7 +170,7 @@ static const struct top_column worker_columns[] = {
 	{ "YLDED", "yielded", 5, TOP_NUMBER, w_yielded, NULL, "tasks waiting for the next ring turn" },
 	{ "YIELD/s", "yields_per_s", 7, TOP_SHORT, w_yields, NULL, "polls that ended with mrt_yield" },
 	{ "BUDG/s", "budget_yields_per_s", 7, TOP_SHORT, w_budget, NULL, "polls that ended because the budget was spent" },
-	{ "OVFL/s", "overflows_per_s", 7, TOP_SHORT, w_overflows, NULL, "times that half the local queue went to inject" },
+	{ "OVFL/s", "overflows_per_s", 7, TOP_SHORT, w_overflows, NULL, "times that the local queue was full" },
 	{ "INJ/s", "injects_per_s", 7, TOP_SHORT, w_injects, NULL, "tasks taken from the inject queue" },
 	{ "TIMERS", "timers", 6, TOP_NUMBER, w_timers, NULL, "entries in the wheel" },
 	{ NULL, "polls", 0, TOP_NUMBER, w_poll_nr, NULL, NULL },

@@ -97,7 +97,7 @@ enum mrt_timing {
 	X(counter, u64, steals, "tasks taken from others")                                                             \
 	X(counter, u64, steal_ops, "successful thefts")                                                                \
 	X(counter, u64, steal_tries, "searches")                                                                       \
-	X(counter, u64, overflows, "times that half the local queue went to inject")                                   \
+	X(counter, u64, overflows, "times that the local queue was full: half of it went to inject (one worker: what came waits behind it)") \
 	X(counter, u64, injects, "tasks taken from the inject queue")                                                  \
 	X(counter, u64, parks, "parks")                                                                                \
 	X(counter, u64, noop_wakes, "parks that ended without work")                                                   \

@@ -90,7 +90,8 @@ MRT_API int mrt_spawn(struct mrt_runtime *rt, mrt_poll_fn fn, const void *frame,
 /**
  * Wait for a task to end, and take its result.
  *
- * On delivery with why == 0 the handle is gone. One join at a time.
+ * On delivery with why == 0 the handle is gone. One join at a time; joins and detaches of one handle come one after another,
+ * since any of them may be the handle's end. The task may be of another runtime.
  *
  * @thread  the running task's worker
  * @owner   op is the runtime's until it completes

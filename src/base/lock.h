@@ -49,4 +49,11 @@ static inline void mrt__unlock(struct mrt__lock *l)
 	atomic_store_explicit(&l->held, 0, memory_order_release);
 }
 
+/* Has whoever held it let go? A look, which takes nothing. */
+static inline bool mrt__lock_is_free(const struct mrt__lock *l)
+{
+	/* [LOCK.held.acq] the holder of before is through with what the lock guards; pairs with [LOCK.held.rel] */
+	return !atomic_load_explicit(&l->held, memory_order_acquire);
+}
+
 #endif

@@ -39,7 +39,7 @@
 #include "base/assert.h"
 #include "base/clock.h"
 #include "probe/usdt.h"
-#include "sched/op.h"
+#include "sched/op_begin.h"
 #include "sched/sched.h"
 #include "sched/worker.h"
 

@@ -28,7 +28,7 @@
 	X(poll_start, "a poll begins", worker, task, fn)                                                               \
 	X(poll_end, "a poll has ended; ready 1: the task is done", worker, task, fn, poll_ns, ready)                   \
 	X(steal, "`thief` took nr tasks from `victim`", thief, victim, nr)                                             \
-	X(overflow, "a full local queue gave nr tasks to inject", worker, nr)                                          \
+	X(overflow, "a full local queue gave nr tasks to inject, or, with one worker, lets what comes wait behind it", worker, nr)                                          \
 	X(inject, "nr tasks came into the inject queue, which now holds `depth`", nr, depth)                           \
 	X(park, "a worker goes to sleep at `now_ns`; timeout -1: until it is woken", worker, timeout_ns, now_ns)       \
 	X(unpark, "since `now_ns` it is awake again; also after a park that ended before it slept, and was not fired", \

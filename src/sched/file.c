@@ -21,6 +21,7 @@
 #include <martlet/runtime.h>
 
 #include "sched/files.h"
+#include "sched/op_begin.h"
 #include "sched/op_run.h"
 #include "sched/rung.h"
 #include "sched/sched.h"

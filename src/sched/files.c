@@ -17,7 +17,7 @@
 #include "base/assert.h"
 #include "sched/arena.h"
 #include "sched/nvme.h"
-#include "sched/op.h"
+#include "sched/op_begin.h"
 #include "sched/op_run.h"
 #include "sched/rung.h"
 #include "sched/sched.h"

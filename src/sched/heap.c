@@ -18,16 +18,6 @@
 #include "base/assert.h"
 #include "probe/stat.h"
 
-#if MRT__ASAN
-#include <sanitizer/asan_interface.h>
-#define POISON(cell, bytes) ASAN_POISON_MEMORY_REGION((char *)(cell) + sizeof(struct mrt__heap_cell), \
-						      (bytes) - sizeof(struct mrt__heap_cell))
-#define UNPOISON(cell, bytes) ASAN_UNPOISON_MEMORY_REGION((cell), (bytes))
-#else
-#define POISON(cell, bytes) ((void)0)
-#define UNPOISON(cell, bytes) ((void)0)
-#endif
-
 #define MRT__PAGE_BYTES ((size_t)4096) /* of a system with larger ones the calls below fail, which only keeps memory */
 
 struct mrt__heap_chunk {
@@ -35,11 +25,6 @@ struct mrt__heap_chunk {
 	void *base;
 	size_t bytes;
 };
-
-static struct mrt__slab *slab_of(const void *cell)
-{
-	return (struct mrt__slab *)((uintptr_t)cell & ~(MRT__SLAB_BYTES - 1));
-}
 
 static void *cell_at(struct mrt__slab *slab, uint32_t i)
 {
@@ -90,17 +75,12 @@ static void partial_add(struct mrt__heap *heap, struct mrt__slab *slab)
 	*list = slab;
 }
 
-static void partial_remove(struct mrt__slab *slab)
+void mrt__slab_unlist(struct mrt__slab *slab)
 {
 	*slab->partial_pprev = slab->partial_next;
 	if (slab->partial_next)
 		slab->partial_next->partial_pprev = slab->partial_pprev;
 	slab->partial_pprev = NULL;
-}
-
-static bool slab_is_full(const struct mrt__slab *slab)
-{
-	return !slab->free && slab->used_nr == slab->cells_nr;
 }
 
 static void slab_link(struct mrt__heap *heap, struct mrt__slab *slab)
@@ -170,16 +150,12 @@ static struct mrt__slab *slab_add(struct mrt__heap *heap, unsigned class_idx)
 	return slab;
 }
 
-/* A slab without live cells may serve another class. One per class is kept, as the next spawn will want it. */
+/* A slab without live cells may serve another class. */
 static void slab_retire(struct mrt__heap *heap, struct mrt__slab *slab)
 {
-	struct mrt__heap_class *class = &heap->classes[slab->class_idx];
-
-	if (class->partial == slab && !slab->partial_next)
-		return;
-	partial_remove(slab);
+	mrt__slab_unlist(slab);
 	slab_unlink(slab);
-	UNPOISON((char *)slab + MRT__SLAB_HEADER_BYTES, MRT__SLAB_BYTES - MRT__SLAB_HEADER_BYTES);
+	mrt__cell_unpoison((char *)slab + MRT__SLAB_HEADER_BYTES, MRT__SLAB_BYTES - MRT__SLAB_HEADER_BYTES);
 	/* a burst of tasks comes back: faulting its pages in again would cost more than running it */
 	slab->next = heap->warm;
 	heap->warm = slab;
@@ -200,21 +176,21 @@ void mrt__heap_trim(struct mrt__heap *heap)
 
 static void free_own(struct mrt__heap *heap, struct mrt__heap_cell *cell)
 {
-	struct mrt__slab *slab = slab_of(cell);
+	struct mrt__slab *slab = mrt__slab_of(cell);
 
 	if (slab->map_bytes) {
 		slab_unlink(slab);
-		UNPOISON(cell, slab->cell_bytes);
+		mrt__cell_unpoison(cell, slab->cell_bytes);
 		(void)munmap(slab, slab->map_bytes);    /* cannot fail: our own mapping */
 		return;
 	}
 	mrt__assert(slab->live_nr > 0);
-	if (slab_is_full(slab))
+	if (mrt__slab_is_full(slab))
 		partial_add(heap, slab);
 	cell->next = slab->free;
 	slab->free = cell;
-	POISON(cell, slab->cell_bytes);
-	if (--slab->live_nr == 0)
+	mrt__cell_poison(cell, slab->cell_bytes);
+	if (--slab->live_nr == 0 && !mrt__slab_is_kept(heap, slab))
 		slab_retire(heap, slab);
 }
 
@@ -253,7 +229,7 @@ void mrt__heap_fini(struct mrt__heap *heap)
 	}
 	for (chunk = heap->chunks; chunk; chunk = next) {
 		next = chunk->next;
-		UNPOISON(chunk->base, chunk->bytes);
+		mrt__cell_unpoison(chunk->base, chunk->bytes);
 		(void)munmap(chunk->base, chunk->bytes); /* our own mapping */
 	}
 	memset(heap, 0, sizeof(*heap));
@@ -276,7 +252,7 @@ static void *alloc_large(struct mrt__heap *heap, size_t bytes)
 	return cell_at(slab, 0);
 }
 
-void *mrt__heap_alloc(struct mrt__heap *heap, size_t bytes)
+void *mrt__heap_alloc_slow(struct mrt__heap *heap, size_t bytes)
 {
 	struct mrt__heap_class *class;
 	struct mrt__heap_cell *cell;
@@ -296,25 +272,16 @@ void *mrt__heap_alloc(struct mrt__heap *heap, size_t bytes)
 		if (!slab)
 			return NULL;
 	}
-	cell = slab->free;
-	if (cell) {
-		UNPOISON(cell, slab->cell_bytes);
-		slab->free = cell->next;
-	} else {
-		cell = cell_at(slab, slab->used_nr);
-		cell->word = 0; /* the walk may look at it from here on */
-		slab->used_nr++;
-	}
-	slab->live_nr++;
-	if (slab_is_full(slab))
-		partial_remove(slab);
+	cell = mrt__slab_take(slab);
+	if (mrt__slab_is_full(slab))
+		mrt__slab_unlist(slab);
 	mrt__stat_add(&heap->allocs, 1);
 	return cell;
 }
 
-void mrt__heap_free(void *p, struct mrt__heap *self)
+void mrt__heap_free_slow(void *p, struct mrt__heap *self)
 {
-	struct mrt__heap *heap = slab_of(p)->heap;
+	struct mrt__heap *heap = mrt__slab_of(p)->heap;
 	struct mrt__heap_cell *cell = p;
 	struct mrt__heap_cell *old;
 	struct mrt__slab *slab;
@@ -324,7 +291,7 @@ void mrt__heap_free(void *p, struct mrt__heap *self)
 		mrt__stat_add(&heap->frees, 1);
 		return;
 	}
-	slab = slab_of(p);
+	slab = mrt__slab_of(p);
 	if (slab->map_bytes > MRT__PAGE_BYTES)
 		/* the owner may be long in coming: the pages go now, but for the one with header and links. On failure later */
 		(void)madvise((char *)slab + MRT__PAGE_BYTES, slab->map_bytes - MRT__PAGE_BYTES, MADV_DONTNEED);

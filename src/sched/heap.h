@@ -22,7 +22,13 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/assert.h"
 #include "base/compiler.h"
+#include "probe/stat.h"
+
+#if MRT__ASAN
+#include <sanitizer/asan_interface.h>
+#endif
 
 #define MRT__SLAB_BYTES ((size_t)64 << 10)
 #define MRT__SLAB_HEADER_BYTES 128u
@@ -84,14 +90,113 @@ void mrt__heap_init(struct mrt__heap *heap);
 /* Unmap everything. No cell may be in use. */
 void mrt__heap_fini(struct mrt__heap *heap);
 
+static inline struct mrt__slab *mrt__slab_of(const void *cell)
+{
+	return (struct mrt__slab *)((uintptr_t)cell & ~(MRT__SLAB_BYTES - 1));
+}
+
+/* A large cell's slab is full as long as it lives. */
+static inline bool mrt__slab_is_full(const struct mrt__slab *slab)
+{
+	return !slab->free && slab->used_nr == slab->cells_nr;
+}
+
+/* The only one of its class with a free cell: it stays when it is empty, as the next spawn will want it. */
+static inline bool mrt__slab_is_kept(const struct mrt__heap *heap, const struct mrt__slab *slab)
+{
+	return heap->classes[slab->class_idx].partial == slab && !slab->partial_next;
+}
+
+/* It has become full. */
+void mrt__slab_unlist(struct mrt__slab *slab);
+
+/* AddressSanitizer: a free cell is poisoned, all but its first words. */
+static inline void mrt__cell_poison(struct mrt__heap_cell *cell, size_t bytes)
+{
+#if MRT__ASAN
+	ASAN_POISON_MEMORY_REGION(cell + 1, bytes - sizeof(*cell));
+#else
+	(void)cell;
+	(void)bytes;
+#endif
+}
+
+static inline void mrt__cell_unpoison(void *cell, size_t bytes)
+{
+#if MRT__ASAN
+	ASAN_UNPOISON_MEMORY_REGION(cell, bytes);
+#else
+	(void)cell;
+	(void)bytes;
+#endif
+}
+
+/*
+ * A cell of a slab that has one: the last one freed, else one never used before. An empty slab is cut anew when it is used again,
+ * and not taken with its list: after a burst that others helped with, the list has the order in which they were done, while
+ * cells in the order of their addresses come into the cache by themselves.
+ */
+static inline struct mrt__heap_cell *mrt__slab_take(struct mrt__slab *slab)
+{
+	struct mrt__heap_cell *cell = slab->free;
+
+	if (mrt__likely(cell)) {
+		mrt__cell_unpoison(cell, slab->cell_bytes);
+		slab->free = cell->next;
+	} else {
+		cell = (struct mrt__heap_cell *)(void *)((char *)slab + MRT__SLAB_HEADER_BYTES +
+							 (size_t)slab->used_nr * slab->cell_bytes);
+		cell->word = 0; /* the walk may look at it from here on */
+		slab->used_nr++;
+	}
+	slab->live_nr++;
+	return cell;
+}
+
+/* With whatever comes before: a new slab, a large cell. Parameters and result as below. */
+void *mrt__heap_alloc_slow(struct mrt__heap *heap, size_t bytes);
+
 /*
  * A cell of at least `bytes`, 32-byte aligned; NULL: no memory. Contents undefined, but for cells of more than
  * MRT__HEAP_CELL_MAX bytes: those are zero. @thread owner
  */
-void *mrt__heap_alloc(struct mrt__heap *heap, size_t bytes);
+static inline void *mrt__heap_alloc(struct mrt__heap *heap, size_t bytes)
+{
+	struct mrt__heap_cell *cell;
+	struct mrt__slab *slab;
+
+	if (mrt__unlikely(bytes > MRT__HEAP_FINE_MAX))
+		return mrt__heap_alloc_slow(heap, bytes);
+	slab = heap->classes[(bytes + MRT__HEAP_FINE_STEP - 1) / MRT__HEAP_FINE_STEP - 1].partial;
+	if (mrt__unlikely(!slab))
+		return mrt__heap_alloc_slow(heap, bytes);
+	cell = mrt__slab_take(slab);
+	mrt__stat_add(&heap->allocs, 1);
+	if (mrt__unlikely(mrt__slab_is_full(slab)))
+		mrt__slab_unlist(slab);
+	return cell;
+}
+
+void mrt__heap_free_slow(void *cell, struct mrt__heap *self);
 
 /* Free a cell whose word is already 0. @thread any; `self` is the calling worker's own heap, or NULL */
-void mrt__heap_free(void *cell, struct mrt__heap *self);
+static inline void mrt__heap_free(void *p, struct mrt__heap *self)
+{
+	struct mrt__slab *slab = mrt__slab_of(p);
+	struct mrt__heap_cell *cell = p;
+
+	/* another's heap; a slab that gets its first free cell; one that goes */
+	if (mrt__unlikely(slab->heap != self || mrt__slab_is_full(slab) ||
+			  (slab->live_nr == 1 && !mrt__slab_is_kept(self, slab)))) {
+		mrt__heap_free_slow(p, self);
+		return;
+	}
+	cell->next = slab->free;
+	slab->free = cell;
+	mrt__cell_poison(cell, slab->cell_bytes);
+	slab->live_nr--;
+	mrt__stat_add(&self->frees, 1);
+}
 
 /* Does it keep more empty memory than it should for long? @thread owner */
 static inline bool mrt__heap_can_trim(const struct mrt__heap *heap)

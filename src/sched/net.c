@@ -13,6 +13,7 @@
 
 #include <martlet/net.h>
 
+#include "sched/op_begin.h"
 #include "sched/worker.h"
 
 struct mrt_op *mrt_socket(struct mrt_op *pub, int domain, int type, int protocol)

@@ -25,6 +25,7 @@
 #include "sched/arena.h"
 #include "sched/files.h"
 #include "sched/nvme.h"
+#include "sched/op_begin.h"
 #include "sched/op_run.h"
 #include "sched/rung.h"
 #include "sched/sched.h"
@@ -88,7 +89,7 @@ static void bug_reused(const struct mrt__op *op, const char *starts)
 		 mrt__op_kind_name(op->kind), mrt_task_name(op->task, held, sizeof(held)));
 }
 
-static __attribute__((cold, noinline)) void bug_not_startable(const struct mrt__op *op, enum mrt__op_kind kind)
+__attribute__((cold, noinline)) void mrt__op_bug_not_startable(const struct mrt__op *op, enum mrt__op_kind kind)
 {
 	if (op->state == MRT__OP_INFLIGHT)
 		bug_reused(op, mrt__op_kind_name(kind));
@@ -96,33 +97,21 @@ static __attribute__((cold, noinline)) void bug_not_startable(const struct mrt__
 		 mrt__op_kind_name(kind));
 }
 
-static inline void check_startable(const struct mrt__op *op, enum mrt__op_kind kind)
-{
-	if (mrt__unlikely(op->state != MRT__OP_IDLE && op->state != MRT__OP_DONE))
-		bug_not_startable(op, kind);
-}
-
-static void set_done(struct mrt__op *op, int64_t res)
-{
-	op->res = res;
-	op->state = MRT__OP_DONE;
-}
-
 struct mrt_op *mrt__op_refuse(struct mrt_op *pub, enum mrt__op_kind kind, int64_t res)
 {
 	struct mrt__op *op = mrt__op_of(pub);
 
-	check_startable(op, kind);
+	mrt__op_check_startable(op, kind);
 	op->kind = (uint8_t)kind;
 	op->flags = 0;
 	op->hflags = 0;
 	op->why = 0;
-	set_done(op, mrt__sched_is_forked() ? -ECHILD : res);
+	mrt__op_set_done(op, mrt__sched_is_forked() ? -ECHILD : res);
 	return pub;
 }
 
 /* Outside a task there is nobody to deliver to. */
-static struct mrt__worker *begin_outside(struct mrt__op *op, enum mrt__op_kind kind)
+struct mrt__worker *mrt__op_begin_outside(struct mrt__op *op, enum mrt__op_kind kind)
 {
 	(void)mrt__op_refuse(mrt__op_public(op), kind, -EINVAL);
 	if (!mrt__sched_is_forked())
@@ -132,7 +121,7 @@ static struct mrt__worker *begin_outside(struct mrt__op *op, enum mrt__op_kind k
 	return NULL;
 }
 
-static struct mrt__worker *begin_aborted(struct mrt__op *op, enum mrt__op_kind kind, struct mrt_task *t)
+struct mrt__worker *mrt__op_begin_aborted(struct mrt__op *op, enum mrt__op_kind kind, struct mrt_task *t)
 {
 	/* relaxed: which of the two codes is a courtesy */
 	bool closing = atomic_load_explicit(&t->sched->closing, memory_order_relaxed);
@@ -140,60 +129,9 @@ static struct mrt__worker *begin_aborted(struct mrt__op *op, enum mrt__op_kind k
 	return (void)mrt__op_refuse(mrt__op_public(op), kind, closing ? -ESHUTDOWN : -ECANCELED), NULL;
 }
 
-static void link_op(struct mrt_task *t, struct mrt__op *op)
-{
-	op->next = t->ops;
-	if (op->next)
-		op->next->pprev = &op->next;
-	op->pprev = &t->ops;
-	t->ops = op;
-}
-
-static void unlink_op(struct mrt__op *op)
-{
-	*op->pprev = op->next;
-	if (op->next)
-		op->next->pprev = op->pprev;
-}
-
-static inline __attribute__((always_inline)) struct mrt__worker *begin(struct mrt__op *op, enum mrt__op_kind kind,
-									unsigned flags)
-{
-	struct mrt__worker *w = mrt__worker_self;
-	struct mrt_task *t;
-
-	check_startable(op, kind);
-	if (mrt__unlikely(!w || !w->task))
-		return begin_outside(op, kind);
-	t = w->task;
-	if (mrt__unlikely(t->flags & MRT__TASKF_ABORTED)) {
-		if (!t->shield && !(flags & MRT__OPF_SHIELDED))
-			return begin_aborted(op, kind, t);
-	}
-	if (mrt__unlikely(t->shield))
-		flags |= MRT__OPF_SHIELDED;
-	if (!t->ops)
-		t->flags &= ~MRT__TASKF_SHARED;
-	if (kind >= MRT__OP_KINDS_SHARED)
-		t->flags |= MRT__TASKF_SHARED;
-	op->what = mrt__op_what(MRT__OP_INFLIGHT, kind, flags);
-	op->task = t;
-	/* msg: MRT__OP_MSG_NONE, and when it began, for who looks from outside. Nobody else knows the op yet: no atomic store */
-	op->where = mrt__op_where(w->index, 0, 0, w->meter.stamp);
-	link_op(t, op);
-	return w;
-}
-
 struct mrt__worker *mrt__op_begin(struct mrt__op *op, enum mrt__op_kind kind, unsigned flags)
 {
-	return begin(op, kind, flags);
-}
-
-void mrt__op_end_inline(struct mrt__op *op, int64_t res)
-{
-	mrt__assert(op->state == MRT__OP_INFLIGHT);
-	unlink_op(op);
-	set_done(op, res);
+	return mrt__op_begin_fast(op, kind, flags);
 }
 
 /* ---- finish ---- */
@@ -204,7 +142,7 @@ static void deliver(struct mrt_task *t, struct mrt__op *op);
  * Deliver at once, as the task's new holder, if that takes a worker no lock that its caller may hold, and no system call:
  * whatever comes after the task has returned may (it is given back).
  */
-static __attribute__((noinline)) bool hand_over(struct mrt_task *t, struct mrt__op *op)
+static __attribute__((noinline)) bool hand_over(struct mrt__worker *w, struct mrt_task *t, struct mrt__op *op, bool by_end)
 {
 	if (mrt__unlikely(t->flags & MRT__TASKF_RETURNED))
 		(void)mrt__task_push(t, op); /* held, by us */
@@ -213,22 +151,33 @@ static __attribute__((noinline)) bool hand_over(struct mrt_task *t, struct mrt__
 	/* it may wait for more: then nobody need run it */
 	if (!mrt__task_is_runnable(t) && mrt__task_let_go(t))
 		return false;
-	mrt__sched_enqueue(t);
+	if (by_end)
+		mrt__worker_schedule_joiner(w, t);
+	else
+		mrt__worker_schedule(w, t);
 	return true;
 }
 
 /* The task rests with us, who are its holder by that: the word is not looked at. @return true: made runnable */
-static inline __attribute__((always_inline)) bool finish_kept(struct mrt__worker *w, struct mrt_task *t, struct mrt__op *op)
+static inline __attribute__((always_inline)) bool finish_kept(struct mrt__worker *w, struct mrt_task *t, struct mrt__op *op,
+							       bool by_end)
 {
 	mrt__assert(w && mrt__task_rests_at(t, w->index));
+	if (mrt__unlikely(op->kind == MRT__OP_DEADLINE)) {
+		/* its delivery ends another op, which must find the task in a hand, and not at rest */
+		mrt__task_set_place(t, w->index);
+		return hand_over(w, t, op, by_end);
+	}
 	if (mrt__unlikely(t->flags & MRT__TASKF_RETURNED))
-		(void)mrt__task_push(t, op); /* as below */
+		(void)mrt__task_push(t, op); /* as in hand_over() */
 	else
 		deliver(t, op);
 	if (!mrt__task_is_runnable(t) && mrt__likely(!(t->flags & MRT__TASKF_RETURNED)))
 		return false;
 	mrt__task_set_place(t, w->index);
-	if (mrt__likely(w->in_turn))
+	if (by_end)
+		mrt__worker_schedule_joiner(w, t);
+	else if (mrt__likely(w->in_turn))
 		mrt__worker_push_woken(w, t);
 	else
 		mrt__sched_enqueue(t); /* an op of it is ended from within another task's poll */
@@ -236,15 +185,15 @@ static inline __attribute__((always_inline)) bool finish_kept(struct mrt__worker
 }
 
 /* @return true: the task was made runnable */
-static inline __attribute__((always_inline)) bool finish(struct mrt__worker *w, struct mrt__op *op, int64_t raw)
+static inline __attribute__((always_inline)) bool finish(struct mrt__worker *w, struct mrt__op *op, int64_t raw, bool by_end)
 {
 	struct mrt_task *t = op->task;
 
 	op->raw = raw;
 	if (mrt__likely(mrt__task_rests(t)))
-		return finish_kept(w, t, op);
+		return finish_kept(w, t, op, by_end);
 	if (mrt__likely(w && w->sched == t->sched))
-		return mrt__task_hold_or_push(t, op) == MRT__CLAIM_HELD && hand_over(t, op);
+		return mrt__task_hold_or_push(t, op) == MRT__CLAIM_HELD && hand_over(w, t, op, by_end);
 	if (mrt__task_push(t, op) == MRT__CLAIM_PUSHED)
 		return false;
 	mrt__sched_enqueue(t);
@@ -253,7 +202,12 @@ static inline __attribute__((always_inline)) bool finish(struct mrt__worker *w, 
 
 void mrt__op_finish(struct mrt__op *op, int64_t raw)
 {
-	(void)finish(mrt__worker_self, op, raw); /* for those who count */
+	(void)finish(mrt__worker_self, op, raw, false); /* for those who count */
+}
+
+void mrt__op_finish_join(struct mrt__worker *w, struct mrt__op *op, int64_t raw)
+{
+	(void)finish(w, op, raw, true); /* as above */
 }
 
 /* ---- ring ops: submit, step ---- */
@@ -823,7 +777,7 @@ static inline __attribute__((always_inline)) struct mrt_op *start_simple(struct 
 	flags |= MRT__OPF_BUF | MRT__OPF_RING;
 	if (mrt__is_handle(fd))
 		flags |= MRT__OPF_FILE;
-	w = begin(op, kind, flags);
+	w = mrt__op_begin_fast(op, kind, flags);
 	if (mrt__unlikely(!w))
 		return pub;
 	op->raw = 0;
@@ -1097,7 +1051,7 @@ static __attribute__((noinline)) bool step_slow(struct mrt__worker *w, struct mr
 	if (held)
 		release_buffers(w, op, addr);
 	op->rflags |= MRT__OPR_TERMINAL;
-	return finish(w, op, raw);
+	return finish(w, op, raw, false);
 }
 
 /* Of an op with one buffer and one file, or less. @return false: nothing was done; step_slow() deals with it */
@@ -1133,7 +1087,7 @@ static inline __attribute__((always_inline)) bool finish_simple(struct mrt__work
 								int32_t res)
 {
 	mrt__assert_slow(op->task == t && mrt__task_rests_at(t, w->index));
-	unlink_op(op);
+	mrt__op_unlink(op);
 	op->res = res;
 	op->state = MRT__OP_DONE;
 	if (mrt__likely(op->hflags & MRT__OPH_AWAITED)) {
@@ -1171,7 +1125,7 @@ static inline __attribute__((always_inline)) bool step(struct mrt__worker *w, st
 	if (mrt__likely(mrt__task_rests(t) && !(t->flags & MRT__TASKF_RETURNED)))
 		return finish_simple(w, t, op, res);
 	op->rflags |= MRT__OPR_TERMINAL;
-	return finish(w, op, res);
+	return finish(w, op, res, false);
 }
 
 /* ---- reap ---- */
@@ -1259,8 +1213,8 @@ static bool settle_deadline(struct mrt__op *op)
 		op->hflags |= MRT__OPH_HELD;
 		return false;
 	}
-	unlink_op(d);
-	set_done(d, -ECANCELED);
+	mrt__op_unlink(d);
+	mrt__op_set_done(d, -ECANCELED);
 	op->hflags &= (uint8_t)~MRT__OPH_DEADLINE;
 	return true;
 }
@@ -1303,7 +1257,7 @@ static __attribute__((noinline)) void deliver_slow(struct mrt_task *t, struct mr
 	if (op->kind == MRT__OP_JOIN && !(op->rflags & MRT__OPR_UNDONE))
 		mrt__task_unref(op->wait.object); /* the join has consumed the handle */
 	release_inputs(op);
-	unlink_op(op);
+	mrt__op_unlink(op);
 	if (op->hflags & MRT__OPH_AWAITED && t->await_nr > 0)
 		t->await_nr--;
 	op->hflags &= (uint8_t)~MRT__OPH_AWAITED;
@@ -1312,7 +1266,7 @@ static __attribute__((noinline)) void deliver_slow(struct mrt_task *t, struct mr
 	if (op->raw == -EINVAL && op->flags & MRT__OPF_RING)
 		mrt__file_explain_einval(op);
 	if (op->kind == MRT__OP_DEADLINE) {
-		set_done(op, op->raw);
+		mrt__op_set_done(op, op->raw);
 		deadline_fired(t, op);
 		return;
 	}
@@ -1321,7 +1275,7 @@ static __attribute__((noinline)) void deliver_slow(struct mrt_task *t, struct mr
 		op->raw = map_error(op, op->raw);
 	if (op->kind == MRT__OP_JOIN && op->rflags & MRT__OPR_UNDONE)
 		op->why = (int32_t)op->raw;
-	set_done(op, op->raw);
+	mrt__op_set_done(op, op->raw);
 }
 
 /* Most results have nothing behind them, and are delivered in a few stores. */
@@ -1330,15 +1284,17 @@ static inline void deliver(struct mrt_task *t, struct mrt__op *op)
 	mrt__assert(op->state == MRT__OP_INFLIGHT && op->task == t);
 	if (mrt__unlikely(op->raw < 0 || t->flags & MRT__TASKF_RETURNED || op->flags & MRT__OPF_OWNS_MEM ||
 			  op->rflags & MRT__OPR_PARTIAL || op->hflags & (MRT__OPH_MSG | MRT__OPH_DEADLINE) ||
-			  op->kind == MRT__OP_DEADLINE || op->kind == MRT__OP_JOIN)) {
+			  op->kind == MRT__OP_DEADLINE)) {
 		deliver_slow(t, op);
 		return;
 	}
-	unlink_op(op);
+	if (op->kind == MRT__OP_JOIN)
+		mrt__task_unref(op->wait.object); /* as above */
+	mrt__op_unlink(op);
 	if (op->hflags & MRT__OPH_AWAITED && t->await_nr > 0)
 		t->await_nr--;
 	op->hflags &= (uint8_t)~MRT__OPH_AWAITED;
-	set_done(op, op->raw);
+	mrt__op_set_done(op, op->raw);
 }
 
 void mrt__op_deliver(struct mrt_task *t, struct mrt__op *op)

@@ -63,8 +63,10 @@ enum mrt__op_kind {
 	MRT__OP_KINDS(MRT__X)
 #undef MRT__X
 	MRT__OP_KINDS_NR,
-	/* from here on: kinds that go through no ring, and that other workers or threads may complete */
-	MRT__OP_KINDS_SHARED = MRT__OP_SLEEP
+	/* from here on: kinds that go through no ring, and that other workers may complete */
+	MRT__OP_KINDS_SHARED = MRT__OP_SLEEP,
+	/* from here on: kinds that threads outside may complete, too */
+	MRT__OP_KINDS_OUTSIDE = MRT__OP_BLOCKING
 };
 
 /* flags: set by the starter before anybody else can see the op, then read by all */
@@ -231,9 +233,6 @@ const char *mrt__op_kind_name(unsigned kind);
  */
 struct mrt__worker *mrt__op_begin(struct mrt__op *op, enum mrt__op_kind kind, unsigned flags);
 
-/* The starter completes an op that it has just begun and nobody else has seen. @thread the holder */
-void mrt__op_end_inline(struct mrt__op *op, int64_t res);
-
 /* Complete an op without beginning it: a bad argument. Aborts if it is in flight. */
 struct mrt_op *mrt__op_refuse(struct mrt_op *op, enum mrt__op_kind kind, int64_t res);
 
@@ -267,6 +266,9 @@ void mrt__op_submit_close(struct mrt__worker *w, struct mrt__op *op, int fd);
  * @order     all that the caller did before is visible to the task after its await
  */
 void mrt__op_finish(struct mrt__op *op, int64_t raw);
+
+/* The same, by the end of a task, for a join: the task that joined goes behind what is queued. @thread worker w, not in a turn */
+void mrt__op_finish_join(struct mrt__worker *w, struct mrt__op *op, int64_t raw);
 
 /* A deadline's or cancel's common half: ask op to end, by whatever its kind needs. @thread the holder */
 void mrt__op_cancel(struct mrt__op *op, unsigned reason_flag);

@@ -49,12 +49,7 @@ static bool claim_half(struct mrt__runq *q, uint32_t real, uint32_t tail)
 	uint64_t seen = mrt__runq_pack(real, real), all = mrt__runq_pack(tail, tail);
 
 	mrt__assert(tail - real == MRT__RUNQ_SLOTS);
-	if (q->solo) {
-		/* relaxed, twice: one thread; others only count */
-		atomic_store_explicit(&q->head, all, memory_order_relaxed);
-		atomic_store_explicit(&q->tail, tail + MRT__RUNQ_SLOTS / 2, memory_order_relaxed);
-		return true;
-	}
+	mrt__assert(!q->solo);
 	/*
 	 * [RUNQ.head.all] release: as [RUNQ.head.pop], pairs with [RUNQ.head.obs] in claim_steal(). No acquire: the
 	 * caller's load of head has seen that no thief is at work ([RUNQ.head.obs]), and success means that none has

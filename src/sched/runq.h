@@ -183,6 +183,17 @@ static inline uint32_t mrt__runq_len(const struct mrt__runq *q)
 }
 
 /**
+ * Has the queue no task? Without the next slot.
+ *
+ * @thread  owner: exact but for a thief at work
+ */
+static inline bool mrt__runq_is_empty(const struct mrt__runq *q)
+{
+	/* relaxed: tail is this thread's, and a head that a thief moves on now would only make it emptier */
+	return mrt__runq_head_real(atomic_load_explicit(&q->head, memory_order_relaxed)) == mrt__runq_own_tail(q);
+}
+
+/**
  * Slots that can be pushed to now without an overflow: a thief's claim counts as used until it is finished.
  *
  * @thread  owner; the number can only grow until its next push
@@ -247,7 +258,7 @@ static inline bool mrt__runq_try_push(struct mrt__runq *q, struct mrt_task *task
  * place. Between the claim and the publication a thief sees an empty queue and may go to sleep, so the caller must
  * put the batch into the inject queue and notify (mrt__idle_worker_to_notify).
  *
- * @thread  owner
+ * @thread  owner; not solo, where nobody would take it from there
  * @order   as mrt__runq_try_push()
  *
  * @param ret_batch     [MRT__RUNQ_BATCH_MAX]; written unless the result is MRT__RUNQ_PUSHED

@@ -24,6 +24,7 @@
 
 #include "base/assert.h"
 #include "probe/usdt.h"
+#include "sched/op_begin.h"
 #include "sched/op_run.h"
 #include "sched/sched.h"
 #include "sched/worker.h"
@@ -174,14 +175,17 @@ int64_t mrt_task_result(const struct mrt_task *t)
 
 struct mrt_op *mrt_yield(struct mrt_op *pub)
 {
+	struct mrt__op *op = mrt__op_of(pub);
 	struct mrt__worker *w = mrt__worker_self;
+	struct mrt_task *t = w ? w->task : NULL;
 
-	if (mrt__unlikely(!w || !w->task))
+	if (mrt__unlikely(!t))
 		return mrt__op_refuse(pub, MRT__OP_YIELD, -EINVAL);
+	mrt__op_check_startable(op, MRT__OP_YIELD);
 	/* an aborted task yields all the same, but is told */
-	(void)mrt__op_refuse(pub, MRT__OP_YIELD,
-			     w->task->flags & MRT__TASKF_ABORTED && !w->task->shield ? -ECANCELED : 0);
-	w->task->flags |= MRT__TASKF_YIELD; /* the next await, usually of this op, suspends */
+	mrt__op_done_at_once(op, MRT__OP_YIELD,
+			     mrt__unlikely(t->flags & MRT__TASKF_ABORTED) && !t->shield ? -ECANCELED : 0, 0);
+	t->flags |= MRT__TASKF_YIELD; /* the next await, usually of this op, suspends */
 	return pub;
 }
 
@@ -250,31 +254,72 @@ static __attribute__((noinline)) void take_news(struct mrt_task *t)
 	while (mrt__task_has_news(t));
 }
 
-static void wake_joiner(struct mrt_task *t);
-
-/* Give the runtime's reference back. */
-static void leave_runtime(struct mrt__worker *w, struct mrt_task *t)
+/* The last reference is gone. @param w  the calling worker of its runtime, or NULL */
+static inline void free_task(struct mrt__worker *w, struct mrt_task *t)
 {
-	mrt__task_unref(t);
-	/* [SCHED.ends.pub] nothing of the task is touched any more; pairs with mrt__sched_tasks_alive() */
+	/* [TASK.word.free] no LIVE: the walk of a closing runtime passes it by, its exchange fails; pairs with
+	 * [TASK.word.ask]. (The cell's reuse is ordered by [HEAP.remote.push].) */
+	atomic_store_explicit(&t->word, 0, memory_order_release);
+	mrt__heap_free(t, w ? &w->heap : NULL);
+}
+
+/* The runtime has given its reference back, or away. */
+static inline void count_end(struct mrt__worker *w)
+{
+	/* [SCHED.ends.pub] we touch nothing of the task any more; pairs with mrt__sched_tasks_alive() */
 	__atomic_store_n(&w->stats->ends, w->stats->ends + 1, __ATOMIC_RELEASE);
+}
+
+static void wake_thread(struct mrt_task *t, uintptr_t join);
+
+/*
+ * There is a handle: tell whoever waits for it. @return true: our reference is gone, too
+ *
+ * A join consumes the handle, but gives it back at its delivery: its cancel may look at us until then. So ours goes the same way
+ * where these are the only two: whoever delivers frees the cell, and that is seldom another thread.
+ */
+static inline bool tell_joiner(struct mrt__worker *w, struct mrt_task *t, bool may_give)
+{
+	uintptr_t join = mrt__task_close_join(t);
+
+	if (!join)
+		return false;
+	if (join & MRT__JOIN_THREAD) {
+		wake_thread(t, join);
+		return false;
+	}
+	may_give = may_give && mrt__task_merge_refs(t);
+	mrt__op_finish_join(w, (struct mrt__op *)(join & MRT__JOIN_PTR), t->result);
+	return may_give;
+}
+
+/* Its cell is kept for a message: whoever is last, of us and who reads it, gives the runtime's reference back. */
+static __attribute__((noinline)) void end_told(struct mrt__worker *w, struct mrt_task *t)
+{
+	(void)tell_joiner(w, t, false);
+	if (!mrt__task_leave(t))
+		return;
+	mrt__task_unref(t);
+	count_end(w);
 }
 
 /* All ops are collected: publish the result, tell whoever waits, free. */
 static void end_task(struct mrt__worker *w, struct mrt_task *t)
 {
-	bool told;
-
 	mrt__assert(!t->ops);
 	mrt__fire(task_end, w->index, mrt__arg(t), mrt__arg(t->fn), (uint64_t)t->result);
 	w->task = NULL;
 	if (t->flags & MRT__TASKF_TRAILER)
 		mrt__task_trailer(t)->on_end(t);
-	told = mrt__task_end(t);
-	wake_joiner(t);
-	if (mrt__unlikely(told) && !mrt__task_leave(t))
-		return; /* whoever reads the message does it */
-	leave_runtime(w, t);
+	if (mrt__unlikely(mrt__task_end(t))) {
+		end_told(w, t);
+		return;
+	}
+	if (mrt__task_is_last_ref(t)) /* no handle: nobody waits, and nobody can come */
+		free_task(w, t);
+	else if (!tell_joiner(w, t, true))
+		mrt__task_unref(t);
+	count_end(w);
 }
 
 void mrt__task_told(struct mrt__worker *w, struct mrt_task *t)
@@ -283,7 +328,8 @@ void mrt__task_told(struct mrt__worker *w, struct mrt_task *t)
 	bool rests = mrt__task_rests_at(t, w->index);
 
 	if (mrt__task_end_told(t)) {
-		leave_runtime(w, t);
+		mrt__task_unref(t);
+		count_end(w);
 	} else if (rests) {
 		mrt__task_set_place(t, w->index);
 		mrt__sched_enqueue(t);
@@ -422,29 +468,55 @@ void mrt__task_run(struct mrt__worker *w, struct mrt_task *t)
 
 /* ---- spawn ---- */
 
-static int check_spawn(const struct mrt__sched *s, const struct mrt__spawn *sp, struct mrt_spawn_opts *ret_opts)
+/* What a task is made of besides its function. */
+struct shape {
+	const char *name;       /* NULL: none */
+	size_t frame_bytes;
+	size_t cell_bytes;
+	uint32_t flags;         /* MRT_SPAWN_* */
+};
+
+static __attribute__((noinline)) int read_opts(const struct mrt_spawn_opts *opts, struct shape *sh)
 {
-	const struct mrt_spawn_opts *opts = sp->opts;
+	const unsigned char *tail = (const unsigned char *)opts + sizeof(*opts);
+	struct mrt_spawn_opts o = { .size = 0 };
+	size_t i;
 
-	memset(ret_opts, 0, sizeof(*ret_opts));
-	if (mrt__sched_is_forked())
-		return -ECHILD;
-	if (!sp->fn || sp->frame_bytes > FRAME_BYTES_MAX)
+	for (i = sizeof(*opts); i < opts->size; i++)
+		if (*tail++)
+			return -E2BIG;
+	memcpy(&o, opts, opts->size && opts->size < sizeof(o) ? opts->size : sizeof(o));
+	if (o.frame_bytes > FRAME_BYTES_MAX || o.flags & ~MRT_SPAWN_SPREAD || o.reserved)
 		return -EINVAL;
-	if (opts) {
-		const unsigned char *tail = (const unsigned char *)opts + sizeof(*opts);
-		size_t i;
+	sh->name = o.name;
+	sh->frame_bytes = mrt__max(sh->frame_bytes, o.frame_bytes);
+	sh->flags = o.flags;
+	return 0;
+}
 
-		for (i = sizeof(*opts); i < opts->size; i++)
-			if (*tail++)
-				return -E2BIG;
-		memcpy(ret_opts, opts, opts->size && opts->size < sizeof(*opts) ? opts->size : sizeof(*opts));
+static inline int check_spawn(const struct mrt__sched *s, const struct mrt__spawn *sp, struct shape *ret_shape)
+{
+	struct shape sh = { .name = NULL, .frame_bytes = sp->frame_bytes };
+
+	if (mrt__unlikely(!sp->fn || sp->frame_bytes > FRAME_BYTES_MAX))
+		return -EINVAL;
+	if (mrt__unlikely(sp->opts != NULL)) {
+		struct shape given = sh;
+		int err = read_opts(sp->opts, &given);
+
+		if (err)
+			return err;
+		sh = given; /* so that without options it is never in memory */
 	}
-	if (ret_opts->frame_bytes > FRAME_BYTES_MAX || ret_opts->flags & ~MRT_SPAWN_SPREAD || ret_opts->reserved)
-		return -EINVAL;
 	/* relaxed: a spawn that races with the close is aborted by the walk, or refused: both are right */
-	if (atomic_load_explicit(&s->closing, memory_order_relaxed))
+	if (mrt__unlikely(atomic_load_explicit(&s->closing, memory_order_relaxed)))
 		return -ESHUTDOWN;
+	sh.cell_bytes = sizeof(struct mrt_task) + mrt__task_frame_room(sh.frame_bytes);
+	if (sh.name)
+		sh.cell_bytes += MRT__TASK_NAME_ROOM;
+	if (sp->on_end)
+		sh.cell_bytes += sizeof(struct mrt__task_trailer) + sp->trailer_bytes;
+	*ret_shape = sh;
 	return 0;
 }
 
@@ -460,8 +532,8 @@ static struct mrt__outside *outside_of_thread(struct mrt__sched *s)
 }
 
 /* From the outside heap `out`, whose lock is held on success: the caller drops it when the cell's word is set. */
-static int alloc_outside(struct mrt__sched *s, struct mrt__outside *out, size_t bytes, uint64_t *ret_id,
-			 struct mrt_task **ret_task)
+static __attribute__((noinline)) int alloc_outside(struct mrt__sched *s, struct mrt__outside *out, size_t bytes,
+						   struct mrt_task **ret_task)
 {
 	struct mrt_task *t = NULL;
 	int err;
@@ -479,7 +551,7 @@ static int alloc_outside(struct mrt__sched *s, struct mrt__outside *out, size_t 
 		pthread_mutex_unlock(&out->lock);
 		return err;
 	}
-	*ret_id = (uint64_t)(0x8000 + (out - s->outside)) << 48 | ++out->ids;
+	t->id = (uint64_t)(0x8000 + (out - s->outside)) << 48 | ++out->ids;
 	mrt__stat_add(&out->spawns, 1);
 	mrt__stat_add_shared(&s->stats_mem.global->spawns_outside, 1);
 	mrt__stat_add_shared(&s->stats_mem.global->tasks_alive, 1);
@@ -491,42 +563,32 @@ static int alloc_outside(struct mrt__sched *s, struct mrt__outside *out, size_t 
  * Memory and a number for a task. Numbers: the allocator's index in the top 16 bits, so that nobody shares a counter.
  * See abort_all() in worker.c for why no task slips through a close.
  */
-static int alloc_task(struct mrt__sched *s, struct mrt__worker *w, size_t bytes, uint64_t *ret_id,
-		      struct mrt__outside **ret_outside, struct mrt_task **ret_task)
+static inline int alloc_on(struct mrt__worker *w, size_t bytes, struct mrt_task **ret_task)
 {
-	struct mrt_task *t;
+	struct mrt_task *t = mrt__heap_alloc(&w->heap, bytes);
 
-	*ret_outside = NULL;
-	if (!w) {
-		struct mrt__outside *out = outside_of_thread(s);
-		int err = alloc_outside(s, out, bytes, ret_id, ret_task);
-
-		if (!err)
-			*ret_outside = out;
-		return err;
-	}
-	*ret_id = ((uint64_t)w->index + 1) << 48 | ++w->ids;
-	t = mrt__heap_alloc(&w->heap, bytes);
-	if (!t)
+	if (mrt__unlikely(!t))
 		return -ENOMEM;
+	t->id = ++w->last_id;
 	mrt__stat_add(&w->stats->spawns, 1);
 	*ret_task = t;
 	return 0;
 }
 
-static void fill_frame(struct mrt_task *t, const struct mrt__spawn *sp, size_t frame_bytes, size_t cell_bytes)
+static inline void fill_frame(struct mrt_task *t, const struct mrt__spawn *sp, const struct shape *sh)
 {
 	char *frame = mrt__task_frame(t);
 	size_t copied = sp->frame ? sp->frame_bytes : 0;
 
-	if (copied)
+	if (copied > 0)
 		memcpy(frame, sp->frame, copied);
-	if (cell_bytes <= MRT__HEAP_CELL_MAX)
-		memset(frame + copied, 0, frame_bytes - copied); /* larger ones come zeroed, without a page touched */
+	/* larger ones come zeroed, without a page touched */
+	if (sh->frame_bytes > copied && sh->cell_bytes <= MRT__HEAP_CELL_MAX)
+		memset(frame + copied, 0, sh->frame_bytes - copied);
 }
 
-static void init_task(struct mrt_task *t, struct mrt__sched *s, struct mrt__worker *w, const struct mrt__spawn *sp,
-		      const struct mrt_spawn_opts *opts, size_t frame_bytes, bool handle)
+static inline void init_task(struct mrt_task *t, struct mrt__sched *s, const struct mrt__spawn *sp, const struct shape *sh,
+			     uint16_t place, bool handle)
 {
 	t->resume = 0;
 	t->flags = sp->on_end ? MRT__TASKF_TRAILER : 0;
@@ -535,14 +597,14 @@ static void init_task(struct mrt_task *t, struct mrt__sched *s, struct mrt__work
 	t->ops = NULL;
 	t->await_nr = 0;
 	atomic_init(&t->refs, handle ? 2 : 1);
-	t->frame_bytes = (uint32_t)frame_bytes | (opts->name ? MRT__FRAME_NAMED : 0);
-	mrt__task_set_place(t, w ? w->index : MRT__PLACE_NONE);
+	t->frame_bytes = (uint32_t)sh->frame_bytes | (sh->name ? MRT__FRAME_NAMED : 0);
+	mrt__task_set_place(t, place);
 	t->shield = t->slow = 0;
 	t->result = 0;
 	atomic_init(&t->join, 0);
 	t->sched = s;
-	if (opts->name)
-		*(const char **)(void *)mrt__task_behind_frame(t) = opts->name;
+	if (mrt__unlikely(sh->name != NULL))
+		*(const char **)(void *)mrt__task_behind_frame(t) = sh->name;
 	if (sp->on_end)
 		mrt__task_trailer(t)->on_end = sp->on_end;
 	/* [TASK.word.spawn] from here on it can be aborted; it is ours, so nobody else enqueues it; pairs with
@@ -552,35 +614,30 @@ static void init_task(struct mrt_task *t, struct mrt__sched *s, struct mrt__work
 
 static void place_spread(struct mrt__sched *s, struct mrt_task *t);
 
-int mrt__task_spawn(struct mrt__sched *s, const struct mrt__spawn *sp, struct mrt_task **ret_task)
+/* @param w  the calling worker of s, NULL: there is none */
+static inline __attribute__((always_inline)) int spawn(struct mrt__sched *s, struct mrt__worker *w, const struct mrt__spawn *sp,
+							struct mrt_task **ret_task)
 {
-	struct mrt__worker *w = mrt__worker_self;
-	struct mrt__outside *out;
-	struct mrt_spawn_opts opts;
+	struct mrt__outside *out = NULL;
 	struct mrt_task *t;
-	size_t frame_bytes, bytes;
-	uint64_t id;
-	int err = check_spawn(s, sp, &opts);
+	struct shape sh;
+	int err = check_spawn(s, sp, &sh);
 
-	if (err)
+	if (mrt__unlikely(err))
 		return err;
-	if (w && w->sched != s)
-		w = NULL;
-	frame_bytes = mrt__max(sp->frame_bytes, opts.frame_bytes);
-	bytes = sizeof(*t) + mrt__task_frame_room(frame_bytes);
-	if (opts.name)
-		bytes += MRT__TASK_NAME_ROOM;
-	if (sp->on_end)
-		bytes += sizeof(struct mrt__task_trailer) + sp->trailer_bytes;
-	err = alloc_task(s, w, bytes, &id, &out, &t);
-	if (err)
+	if (mrt__likely(w != NULL)) {
+		err = alloc_on(w, sh.cell_bytes, &t);
+	} else {
+		out = outside_of_thread(s);
+		err = alloc_outside(s, out, sh.cell_bytes, &t);
+	}
+	if (mrt__unlikely(err))
 		return err;
-	t->id = id;
-	init_task(t, s, w, sp, &opts, frame_bytes, ret_task != NULL);
+	init_task(t, s, sp, &sh, w ? w->index : MRT__PLACE_NONE, ret_task != NULL);
 	if (out)
 		pthread_mutex_unlock(&out->lock);
 	/* nobody runs it before it is enqueued, and nobody but its holder looks at the frame */
-	fill_frame(t, sp, frame_bytes, bytes);
+	fill_frame(t, sp, &sh);
 	if (sp->on_init)
 		sp->on_init(t, sp->ctx);
 	if (ret_task)
@@ -590,11 +647,22 @@ int mrt__task_spawn(struct mrt__sched *s, const struct mrt__spawn *sp, struct mr
 	 * mrt__sched_close(). Nothing hangs on it: the walk finds the task, see abort_all() in worker.c */
 	if (mrt__unlikely(atomic_load_explicit(&s->closing, memory_order_seq_cst)))
 		mrt__task_abort(t);
-	if (mrt__unlikely(opts.flags & MRT_SPAWN_SPREAD))
+	if (mrt__unlikely(sh.flags & MRT_SPAWN_SPREAD))
 		place_spread(s, t);
+	else if (mrt__likely(w != NULL))
+		mrt__worker_schedule(w, t);
 	else
 		mrt__sched_enqueue(t);
 	return 0;
+}
+
+int mrt__task_spawn(struct mrt__sched *s, const struct mrt__spawn *sp, struct mrt_task **ret_task)
+{
+	struct mrt__worker *w = mrt__worker_self;
+
+	if (!w && mrt__sched_is_forked())
+		return -ECHILD;
+	return spawn(s, w && w->sched == s ? w : NULL, sp, ret_task);
 }
 
 /* The least loaded worker by queue, in flight, and what was placed but not taken yet; ties go round. */
@@ -622,32 +690,36 @@ static void place_spread(struct mrt__sched *s, struct mrt_task *t)
 	mrt__inbox_push(best, t);
 }
 
+/* On another runtime than the caller's, or from a thread outside. */
+static __attribute__((noinline)) int spawn_elsewhere(struct mrt_runtime *rt, mrt_poll_fn fn, const void *frame,
+						     size_t frame_bytes, const struct mrt_spawn_opts *opts,
+						     struct mrt_task **ret_task)
+{
+	const struct mrt__spawn sp = { .fn = fn, .frame = frame, .frame_bytes = frame_bytes, .opts = opts };
+
+	if (mrt__sched_is_forked())
+		return -ECHILD;
+	/* struct mrt_runtime begins with its scheduler (asserted in src/rt) */
+	return rt ? spawn((struct mrt__sched *)(void *)rt, NULL, &sp, ret_task) : -EINVAL;
+}
+
 int mrt_spawn(struct mrt_runtime *rt, mrt_poll_fn fn, const void *frame, size_t frame_bytes,
 	      const struct mrt_spawn_opts *opts, struct mrt_task **ret_task)
 {
+	const struct mrt__spawn sp = { .fn = fn, .frame = frame, .frame_bytes = frame_bytes, .opts = opts };
 	struct mrt__worker *w = mrt__worker_self;
-	/* struct mrt_runtime begins with its scheduler (asserted in src/rt) */
-	struct mrt__sched *s = rt ? (struct mrt__sched *)(void *)rt : w ? w->sched : NULL;
-	struct mrt__spawn sp = { .fn = fn, .frame = frame, .frame_bytes = frame_bytes, .opts = opts };
 
-	if (!s)
-		return mrt__sched_is_forked() ? -ECHILD : -EINVAL;
-	return mrt__task_spawn(s, &sp, ret_task);
+	if (mrt__likely(w && (!rt || (void *)rt == (void *)w->sched)))
+		return spawn(w->sched, w, &sp, ret_task);
+	return spawn_elsewhere(rt, fn, frame, frame_bytes, opts, ret_task);
 }
 
 void mrt__task_unref(struct mrt_task *t)
 {
 	struct mrt__worker *w = mrt__worker_self;
 
-	/* [TASK.refs.drop] acquire: the last one sees all that the others did; a count of 1 is ours alone; pairs with
-	 * itself, the release in the exchange of those before */
-	if (atomic_load_explicit(&t->refs, memory_order_acquire) != 1 &&
-	    atomic_fetch_sub_explicit(&t->refs, 1, memory_order_acq_rel) != 1)
-		return;
-	/* [TASK.word.free] no LIVE: the walk of a closing runtime passes it by, its exchange fails; pairs with
-	 * [TASK.word.ask]. (The cell's reuse is ordered by [HEAP.remote.push].) */
-	atomic_store_explicit(&t->word, 0, memory_order_release);
-	mrt__heap_free(t, w && w->sched == t->sched ? &w->heap : NULL);
+	if (mrt__task_drop_ref(t))
+		free_task(w && w->sched == t->sched ? w : NULL, t);
 }
 
 /* ---- abort ---- */
@@ -709,79 +781,75 @@ static void futex_wake(atomic_uint *word)
 	(void)syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0); /* nobody waiting is fine */
 }
 
-/* Tell the joiner. The join consumes the handle: a thread's here, a task's at delivery. */
-static void wake_joiner(struct mrt_task *t)
+/* The join consumes the handle: here. */
+static __attribute__((noinline)) void wake_thread(struct mrt_task *t, uintptr_t join)
 {
-	/* [TASK.join.end] acquire: the joiner's op or waiter is readable; pairs with [TASK.join.wait]; release: the
-	 * result is, to a join that comes later */
-	uintptr_t old = atomic_exchange_explicit(&t->join, MRT__JOIN_ENDED, memory_order_acq_rel);
-	int64_t result = t->result;
+	struct thread_joiner *j = (struct thread_joiner *)(join & ~MRT__JOIN_THREAD);
+	atomic_uint *word = &j->done;
 
-	if (!old)
-		return;
-	if (old & MRT__JOIN_THREAD) {
-		struct thread_joiner *j = (struct thread_joiner *)(old & ~MRT__JOIN_THREAD);
-		atomic_uint *word = &j->done;
-
-		j->result = result;
-		mrt__task_unref(t);
-		/* [JOIN.done.pub] after this the waiter may be gone; the wake by address is harmless then */
-		atomic_store_explicit(word, 1, memory_order_release);
-		futex_wake(word);
-		return;
-	}
-	/* the handle's reference stays the op's until it is delivered: cancel_join() may look at us until then */
-	mrt__op_finish((struct mrt__op *)old, result);
+	j->result = t->result;
+	mrt__task_unref(t);
+	/* [JOIN.done.pub] after this the waiter may be gone; the wake by address is harmless then */
+	atomic_store_explicit(word, 1, memory_order_release);
+	futex_wake(word);
 }
 
 static bool cancel_join(struct mrt__op *op)
 {
-	struct mrt_task *t = op->wait.object;
-	uintptr_t old = (uintptr_t)op;
-
-	/* relaxed: taking ourselves out publishes nothing; the task is alive, as the op holds its handle */
-	return atomic_compare_exchange_strong_explicit(&t->join, &old, 0, memory_order_relaxed, memory_order_relaxed);
+	return mrt__task_cancel_join(op->wait.object, op);
 }
 
 static const struct mrt__wait_class join_class = { .cancel = cancel_join };
 
-static struct mrt_op *join_failed(struct mrt__op *op, int32_t err)
+static __attribute__((noinline)) struct mrt_op *join_failed(struct mrt__op *op, int32_t err)
 {
-	mrt__op_end_inline(op, err);
-	op->why = err;
+	mrt__op_done_at_once(op, MRT__OP_JOIN, err, err);
+	return mrt__op_public(op);
+}
+
+/* It had ended: the join consumes the handle here. */
+static inline struct mrt_op *join_late(struct mrt__worker *w, struct mrt__op *op, struct mrt_task *t)
+{
+	int64_t result = t->result;
+
+	if (mrt__task_drop_ref(t))
+		free_task(w->sched == t->sched ? w : NULL, t);
+	mrt__op_done_at_once(op, MRT__OP_JOIN, result, 0);
 	return mrt__op_public(op);
 }
 
 struct mrt_op *mrt_join(struct mrt_op *pub, struct mrt_task *t)
 {
 	struct mrt__op *op = mrt__op_of(pub);
-	struct mrt__worker *w = mrt__op_begin(op, MRT__OP_JOIN, MRT__OPF_WAIT);
-	uintptr_t old = 0;
-	int64_t result;
+	struct mrt__worker *w = mrt__op_check(op, MRT__OP_JOIN, MRT__OPF_WAIT);
+	uintptr_t waiter = (uintptr_t)op, old;
 
-	if (!w) {
+	if (mrt__unlikely(!w)) {
 		op->why = (int32_t)op->res;
 		return pub;
 	}
-	if (t == w->task)
+	if (mrt__unlikely(t == w->task))
 		return join_failed(op, -EDEADLK);
-	op->wait = (struct mrt__op_wait){ .cls = &join_class, .object = t };
-	/* [TASK.join.wait] publishes the op to the ending task; acquire on failure: the result; pairs [TASK.join.end] */
-	if (atomic_compare_exchange_strong_explicit(&t->join, &old, (uintptr_t)op, memory_order_acq_rel,
-						    memory_order_acquire))
+	if (mrt__task_join_is_closed(t))
+		return join_late(w, op, t);
+	mrt__op_enter(w, op, MRT__OP_JOIN, MRT__OPF_WAIT);
+	op->wait.cls = &join_class;
+	op->wait.object = t;
+	if (mrt__unlikely(w->sched != t->sched))
+		w->task->flags |= MRT__TASKF_SHARED; /* a worker of another runtime completes it */
+	else if (w->runq.solo)
+		waiter |= MRT__JOIN_OWN;
+	old = mrt__task_wait_join(t, waiter);
+	if (mrt__likely(!old))
 		return pub;
-	if (old != MRT__JOIN_ENDED)
-		return join_failed(op, -EBUSY);
-	result = t->result;
-	mrt__task_unref(t);
-	mrt__op_end_inline(op, result);
-	return pub;
+	mrt__op_unlink(op);
+	return old == MRT__JOIN_ENDED ? join_late(w, op, t) : join_failed(op, -EBUSY);
 }
 
 int mrt_task_join_wait(struct mrt_task *t, int64_t *ret_result)
 {
 	struct thread_joiner j = { .result = 0 };
-	uintptr_t old = 0;
+	uintptr_t old;
 
 	if (mrt__worker_self)
 		return -EDEADLK;
@@ -792,9 +860,8 @@ int mrt_task_join_wait(struct mrt_task *t, int64_t *ret_result)
 	    atomic_load_explicit(&t->sched->owner, memory_order_relaxed) == mrt__sched_thread())
 		return -EDEADLK;
 	atomic_init(&j.done, 0);
-	/* [TASK.join.wait] as in mrt_join() */
-	if (atomic_compare_exchange_strong_explicit(&t->join, &old, (uintptr_t)&j | MRT__JOIN_THREAD,
-						    memory_order_acq_rel, memory_order_acquire)) {
+	old = mrt__task_wait_join(t, (uintptr_t)&j | MRT__JOIN_THREAD);
+	if (!old) {
 		/* [JOIN.done.obs] the result is there; pairs with [JOIN.done.pub] */
 		while (!atomic_load_explicit(&j.done, memory_order_acquire))
 			futex_wait(&j.done, 0);

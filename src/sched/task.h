@@ -18,9 +18,10 @@
  * A completer that has become the holder is the one who may touch the op and the task's list, so it delivers its op
  * itself, on the spot: nothing is stacked, and the run that follows has nothing to take.
  *
- * The keeper. A task that waits for nothing but ops of one ring can be completed by that ring's owner alone: the owner
- * does not let go, but keeps it. HELD stays, the keeper's index goes into the word, and RESTS into the header, which is
- * the keeper's own note that the task waits with it and is in no queue. A completion then finds RESTS and goes on: reads in
+ * The keeper. A task that waits for nothing but ops of one ring can be completed by that ring's owner alone; so can one that
+ * waits for timers, scopes and joins of its own runtime's tasks where that has but one worker. The owner does not let go, but
+ * keeps it. HELD stays, the keeper's index goes into the word, and RESTS into the header, which is the keeper's own note that
+ * the task waits with it and is in no queue. A completion then finds RESTS and goes on: reads in
  * a loop touch the word not once. What is left is the aborter, who would wait for a look that nobody takes. So an ask that
  * meets a keeper sets TOLD with ABORT, and sends the keeper the task as a message (tell, in worker.c), once in a task's
  * life, since only the first ask counts. The keeper looks for RESTS: if it is there, it is the holder, and enqueues the
@@ -74,7 +75,7 @@ struct mrt__worker;
 #define MRT__TASKF_YIELD (1u << 2)      /* the next await gives others a turn */
 #define MRT__TASKF_POLLED (1u << 3)     /* has run at least once */
 #define MRT__TASKF_TRAILER (1u << 4)    /* set at spawn */
-#define MRT__TASKF_SHARED (1u << 5)     /* not: all its ops are of the ring of the worker `place` */
+#define MRT__TASKF_SHARED (1u << 5)     /* not: all its ops are completed by the worker `place` alone */
 
 /* frame_bytes, const: a name stands behind the frame */
 #define MRT__FRAME_NAMED (1u << 31)
@@ -83,9 +84,11 @@ struct mrt__worker;
 #define MRT__PLACE_RESTS ((uint16_t)0x8000)
 #define MRT__PLACE_NONE ((uint16_t)0x7fff)
 
-/* join: NULL, a join op, a blocked thread's waiter (bit 0 set), or this */
-#define MRT__JOIN_ENDED ((uintptr_t)2)
+/* join: 0, a join op or a blocked thread's waiter, with a bit that says what it is, or JOIN_ENDED */
 #define MRT__JOIN_THREAD ((uintptr_t)1)
+#define MRT__JOIN_ENDED ((uintptr_t)2)
+#define MRT__JOIN_OWN ((uintptr_t)4)    /* an op of the one worker that runs this task, too: nobody else touches the word */
+#define MRT__JOIN_PTR (~(uintptr_t)7)
 
 struct mrt_task {
 	int32_t resume;                 /* H; first member: struct mrt__resume_point */
@@ -268,7 +271,7 @@ static inline bool mrt__task_rests(const struct mrt_task *t)
 }
 
 /*
- * The holder, worker `idx`, keeps a task that waits for ops of its own ring alone: not flagged SHARED or ABORTED. False:
+ * The holder, worker `idx`, keeps a task that waits for ops that it alone completes: not flagged SHARED or ABORTED. False:
  * something came meanwhile, it is not to rest.
  *
  * @param keeper  MRT__WORD_KEEPER_OF(idx), not 0
@@ -363,6 +366,106 @@ static inline bool mrt__task_leave(struct mrt_task *t)
 	return !(atomic_fetch_and_explicit(&t->word, ~MRT__WORD_HELD, memory_order_acq_rel) & MRT__WORD_TOLD);
 }
 
+/* ---- references and the join word ---- */
+
+/* Take a reference. @thread any that has one */
+static inline void mrt__task_ref(struct mrt_task *t)
+{
+	/* relaxed: whoever has one may make another */
+	atomic_fetch_add_explicit(&t->refs, 1, memory_order_relaxed);
+}
+
+/* Is the caller's reference the only one? Then it stays so: who has none can make none. */
+static inline bool mrt__task_is_last_ref(const struct mrt_task *t)
+{
+	/* [TASK.refs.drop] acquire: the last one sees all that the others did; pairs with itself, the release in the
+	 * exchange of those before */
+	return atomic_load_explicit(&t->refs, memory_order_acquire) == 1;
+}
+
+/* @return true: it was the last one, the cell is to be freed */
+static inline bool mrt__task_drop_ref(struct mrt_task *t)
+{
+	/* [TASK.refs.drop] acquire, and release: as above */
+	return mrt__task_is_last_ref(t) || atomic_fetch_sub_explicit(&t->refs, 1, memory_order_acq_rel) == 1;
+}
+
+/*
+ * Two drop theirs by one of them: what a join op holds until its delivery, and the caller's, who has not finished the op yet.
+ * @return false: somebody else has one, too; nothing was changed
+ */
+static inline bool mrt__task_merge_refs(struct mrt_task *t)
+{
+	/* acquire, as above, of a third one that was dropped; then nobody but us can write the count */
+	if (atomic_load_explicit(&t->refs, memory_order_acquire) != 2)
+		return false;
+	/* release: for whoever delivers, who sees what those saw that we have seen */
+	atomic_store_explicit(&t->refs, 1, memory_order_release);
+	return true;
+}
+
+/* Has it ended, with the result valid? @thread who has the handle */
+static inline bool mrt__task_join_is_closed(const struct mrt_task *t)
+{
+	/* [TASK.join.wait] acquire: the result; pairs with [TASK.join.end] */
+	return atomic_load_explicit(&t->join, memory_order_acquire) == MRT__JOIN_ENDED;
+}
+
+/*
+ * Begin to wait for the end.
+ *
+ * OWN: the caller is the one worker of the task's runtime, and the end is its own as well. A thread outside could only meet it
+ * here with another join of the same handle. Two joins that are not ordered are nobody's right: the first to be delivered frees
+ * the cell under the second. One that is ordered before is seen by the load.
+ *
+ * @param waiter  with JOIN_THREAD or JOIN_OWN, or neither
+ * @return 0: `waiter` waits; else what stands there, with JOIN_ENDED the result is valid
+ */
+static inline uintptr_t mrt__task_wait_join(struct mrt_task *t, uintptr_t waiter)
+{
+	uintptr_t old = 0;
+
+	if (waiter & MRT__JOIN_OWN) {
+		/* acquire: as mrt__task_join_is_closed() */
+		old = atomic_load_explicit(&t->join, memory_order_acquire);
+		if (!old) /* relaxed: read by this thread alone */
+			atomic_store_explicit(&t->join, waiter, memory_order_relaxed);
+		return old;
+	}
+	/* [TASK.join.wait] publishes the waiter to the ending task; acquire on failure: the result, if it has ended; pairs
+	 * with [TASK.join.end] */
+	return atomic_compare_exchange_strong_explicit(&t->join, &old, waiter, memory_order_acq_rel,
+						       memory_order_acquire) ? 0 : old;
+}
+
+/* @return false: the end has it. @thread the holder of the op's task */
+static inline bool mrt__task_cancel_join(struct mrt_task *t, struct mrt__op *op)
+{
+	/* relaxed: the exchange decides */
+	uintptr_t old = atomic_load_explicit(&t->join, memory_order_relaxed);
+
+	/* relaxed: taking ourselves out publishes nothing; the task is alive, as the op holds its handle */
+	return (old & MRT__JOIN_PTR) == (uintptr_t)op &&
+	       atomic_compare_exchange_strong_explicit(&t->join, &old, 0, memory_order_relaxed, memory_order_relaxed);
+}
+
+/* The task has ended: from here on nobody can begin to wait. @return who waits, with its bit; 0: nobody */
+static inline uintptr_t mrt__task_close_join(struct mrt_task *t)
+{
+	/* relaxed: OWN is this thread's; else looked at again */
+	uintptr_t old = atomic_load_explicit(&t->join, memory_order_relaxed);
+
+	if (old & MRT__JOIN_OWN) {
+		/* [TASK.join.end] a store: whoever comes while an op stands there is refused, and writes nothing, and its
+		 * cancel is this thread's */
+		atomic_store_explicit(&t->join, MRT__JOIN_ENDED, memory_order_release);
+		return old;
+	}
+	/* [TASK.join.end] acquire: the joiner's op or waiter is readable; pairs with [TASK.join.wait]; release: the
+	 * result is, to a join that comes later */
+	return atomic_exchange_explicit(&t->join, MRT__JOIN_ENDED, memory_order_acq_rel);
+}
+
 /* Is there anything for a worker to do with the task? @thread the holder */
 static inline bool mrt__task_is_runnable(const struct mrt_task *t)
 {
@@ -403,13 +506,6 @@ void mrt__task_told(struct mrt__worker *w, struct mrt_task *t);
  * @thread  w's
  */
 void mrt__task_run(struct mrt__worker *w, struct mrt_task *t);
-
-/* Take a reference. @thread any that has one */
-static inline void mrt__task_ref(struct mrt_task *t)
-{
-	/* relaxed: whoever has one may make another */
-	atomic_fetch_add_explicit(&t->refs, 1, memory_order_relaxed);
-}
 
 /* Say through the log what a task waits for. @thread a worker; @return false: no living task */
 bool mrt__task_report(struct mrt_task *t);

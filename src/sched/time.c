@@ -12,7 +12,7 @@
 
 #include "base/assert.h"
 #include "base/clock.h"
-#include "sched/op.h"
+#include "sched/op_begin.h"
 #include "sched/task.h"
 #include "sched/worker.h"
 
@@ -178,7 +178,8 @@ struct mrt_op *mrt_deadline(struct mrt_op *pub, struct mrt_timer *timer, uint64_
 	atomic_init(&d->msg, MRT__OP_MSG_NONE);
 	link_behind(op, d);
 	op->hflags |= MRT__OPH_DEADLINE;
-	w->task->flags |= MRT__TASKF_SHARED; /* the sentry may fire it */
+	if (MRT__OP_DEADLINE >= w->shared_kinds)
+		w->task->flags |= MRT__TASKF_SHARED; /* the sentry may fire it */
 	now = mrt__clock_now();
 	add_timer(w, d, mrt__clock_add(now, ns), now);
 	return pub;

@@ -10,7 +10,7 @@
  *	        park                         in the ring
  *
  * The ring turn serves everybody evenly. What waits outside the local queue (inject, yielded tasks, completions, due
- * timers) shares the queue's free slots in rotation, each oldest first, and nothing that is yielded or reaped spills
+ * timers, what spilled) shares the queue's free slots in rotation, each oldest first, and nothing that is yielded or reaped spills
  * into inject. Reaping stops where the slots end; the rest waits in the CQ, in order. So with any number of ready tasks
  * each gets its turn: a full queue that is refilled from the CQ first would starve whoever was pushed out of it.
  */
@@ -48,7 +48,9 @@ int mrt__worker_create(const struct mrt__worker_opts *opts, struct mrt__worker *
 	w->ring = opts->ring;
 	w->index = (uint16_t)opts->index;
 	w->cpu = opts->cpu;
+	w->last_id = ((uint64_t)opts->index + 1) << 48;
 	w->keeper = MRT__WORD_KEEPER_OF(opts->index);
+	w->shared_kinds = opts->sched->workers_nr == 1 ? MRT__OP_KINDS_OUTSIDE : MRT__OP_KINDS_SHARED;
 	w->stats = &opts->sched->stats[opts->index];
 	mrt__stat_set(&w->stats->cpu, opts->cpu);
 	w->next_enabled = true;
@@ -137,6 +139,26 @@ int mrt__worker_drain(struct mrt__worker *w)
 
 /* ---- queues ---- */
 
+static inline void append(struct mrt_task **head, struct mrt_task **tail, struct mrt_task *t)
+{
+	t->queue_next = NULL;
+	if (*tail)
+		(*tail)->queue_next = t;
+	else
+		*head = t;
+	*tail = t;
+}
+
+/* The only worker: nobody helps with what its queue has no room for, so that it waits here, in order, without a lock. */
+static void spill(struct mrt__worker *w, struct mrt_task *t)
+{
+	if (w->spilled_nr++ == 0) {
+		mrt__stat_add(&w->stats->overflows, 1);
+		mrt__fire(overflow, w->index, 1);
+	}
+	append(&w->spilled_head, &w->spilled_tail, t);
+}
+
 void mrt__worker_push(struct mrt__worker *w, struct mrt_task *t)
 {
 	struct mrt_task *batch[MRT__RUNQ_BATCH_MAX];
@@ -144,6 +166,10 @@ void mrt__worker_push(struct mrt__worker *w, struct mrt_task *t)
 
 	if (mrt__likely(mrt__runq_try_push(&w->runq, t)))
 		return;
+	if (w->runq.solo) {
+		spill(w, t);
+		return;
+	}
 	if (mrt__runq_push(&w->runq, t, batch, &nr) == MRT__RUNQ_PUSHED)
 		return;
 	mrt__stat_add(&w->stats->overflows, 1);
@@ -154,12 +180,7 @@ void mrt__worker_push(struct mrt__worker *w, struct mrt_task *t)
 
 void mrt__worker_push_yielded(struct mrt__worker *w, struct mrt_task *t)
 {
-	t->queue_next = NULL;
-	if (w->yielded_tail)
-		w->yielded_tail->queue_next = t;
-	else
-		w->yielded_head = t;
-	w->yielded_tail = t;
+	append(&w->yielded_head, &w->yielded_tail, t);
 	w->yielded_nr++;
 }
 
@@ -182,16 +203,14 @@ void mrt__sched_notify(struct mrt__sched *s)
 		mrt__sched_wake(s->workers[i]);
 }
 
-/* A wake or spawn made by a task: the next slot, whose former occupant goes to the queue's back. */
-static void schedule_local(struct mrt__worker *w, struct mrt_task *t)
+void mrt__worker_schedule_behind(struct mrt__worker *w, struct mrt_task *t)
 {
-	if (mrt__likely(w->next_enabled)) {
-		t = mrt__runq_next_swap(&w->runq, t);
-		if (!t)
-			return; /* a slot push wakes nobody: the sentry looks after tasks behind a long poll */
-	}
-	mrt__worker_push(w, t);
-	if (w->sched->workers_nr > 1)
+	if (mrt__unlikely(w->spilled_nr > 0))
+		spill(w, t); /* behind those */
+	else if (mrt__unlikely(!mrt__runq_try_push(&w->runq, t)))
+		mrt__worker_push(w, t);
+	/* one alone is run by this worker, after the present poll: as with a slot push, others are woken if that one is long */
+	if (w->sched->workers_nr > 1 && mrt__runq_len(&w->runq) + mrt__runq_has_next(&w->runq) > 1)
 		mrt__sched_notify(w->sched);
 }
 
@@ -201,13 +220,7 @@ void mrt__sched_enqueue(struct mrt_task *t)
 	struct mrt__sched *s = t->sched;
 
 	if (mrt__likely(w && w->sched == s)) {
-		if (w->in_turn) {
-			mrt__worker_push_woken(w, t);
-		} else {
-			mrt__stat_add(&w->stats->local_schedules, 1);
-			mrt__fire(task_wake, w->index, mrt__arg(t), w->index);
-			schedule_local(w, t);
-		}
+		mrt__worker_schedule(w, t);
 		return;
 	}
 	mrt__fire(task_wake, w ? w->index : MRT__NO_WORKER, mrt__arg(t), MRT__NO_WORKER);
@@ -389,20 +402,39 @@ void mrt__worker_flush(struct mrt__worker *w)
 		(void)mrt__ring_flush(w->polled); /* the same */
 }
 
-static unsigned take_yielded(struct mrt__worker *w, unsigned room)
+/* Move up to `room` tasks into the local queue. */
+static inline unsigned take_list(struct mrt__worker *w, struct mrt_task **head, struct mrt_task **tail, unsigned room)
 {
+	struct mrt_task *t = *head;
 	unsigned nr = 0;
 
-	while (nr < room && w->yielded_head) {
-		struct mrt_task *t = w->yielded_head;
+	while (nr < room && t) {
+		struct mrt_task *next = t->queue_next;
 
-		w->yielded_head = t->queue_next;
-		if (!w->yielded_head)
-			w->yielded_tail = NULL;
-		w->yielded_nr--;
-		mrt__worker_push(w, t);
+		if (mrt__unlikely(!mrt__runq_try_push(&w->runq, t)))
+			mrt__worker_push(w, t);
 		nr++;
+		t = next;
 	}
+	*head = t;
+	if (!t)
+		*tail = NULL;
+	return nr;
+}
+
+static unsigned take_yielded(struct mrt__worker *w, unsigned room)
+{
+	unsigned nr = take_list(w, &w->yielded_head, &w->yielded_tail, room);
+
+	w->yielded_nr -= nr;
+	return nr;
+}
+
+static unsigned take_spilled(struct mrt__worker *w, unsigned room)
+{
+	unsigned nr = take_list(w, &w->spilled_head, &w->spilled_tail, room);
+
+	w->spilled_nr -= nr;
 	return nr;
 }
 
@@ -434,6 +466,7 @@ static unsigned take_inbox(struct mrt__worker *w)
 
 enum source {
 	SOURCE_INJECT,
+	SOURCE_SPILLED,
 	SOURCE_YIELDED,
 	SOURCE_CQ,
 	SOURCE_POLLED,          /* the polled ring's CQ */
@@ -446,6 +479,7 @@ static inline unsigned sources_waiting(struct mrt__worker *w, uint64_t now)
 {
 	unsigned waiting = (unsigned)(mrt__inject_len(&w->sched->inject) > 0) << SOURCE_INJECT;
 
+	waiting |= (unsigned)(w->spilled_nr > 0) << SOURCE_SPILLED;
 	waiting |= (unsigned)(w->yielded_nr > 0) << SOURCE_YIELDED;
 	waiting |= (unsigned)(mrt__ring_ready(w->ring) > 0) << SOURCE_CQ;
 	if (mrt__unlikely(w->polled_inflight > 0))
@@ -460,6 +494,8 @@ static unsigned source_take(struct mrt__worker *w, enum source s, uint64_t now, 
 	switch (s) {
 	case SOURCE_INJECT:
 		return take_inject(w, room);
+	case SOURCE_SPILLED:
+		return take_spilled(w, room);
 	case SOURCE_YIELDED:
 		return take_yielded(w, room);
 	case SOURCE_CQ:
@@ -527,7 +563,7 @@ static uint64_t turn_clock(struct mrt__worker *w)
 
 static void publish_gauges(struct mrt__worker *w)
 {
-	uint32_t queue = mrt__runq_len(&w->runq), io = w->credits_max - w->credits;
+	uint32_t queue = mrt__runq_len(&w->runq) + w->spilled_nr, io = w->credits_max - w->credits;
 
 	mrt__stat_set(&w->stats->local_queue, queue);
 	mrt__stat_set(&w->stats->next_slot, mrt__runq_has_next(&w->runq));

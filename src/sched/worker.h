@@ -41,6 +41,7 @@ struct mrt__worker {
 	uint16_t index;
 	int cpu;                        /* pinned to, -1: floats */
 	uint64_t keeper;                /* our mark in a task's word, 0: we keep none */
+	uint8_t shared_kinds;           /* ops from this kind on may be completed by others */
 
 	/* ---- the owner's ---- */
 	struct mrt_task *task;          /* being polled, or whose news are being delivered */
@@ -64,10 +65,12 @@ struct mrt__worker {
 	struct mrt__arena_view arena;
 	struct mrt_task *yielded_head, *yielded_tail;
 	uint32_t yielded_nr;
+	struct mrt_task *spilled_head, *spilled_tail; /* the only worker's: what its full queue did not take, by queue_next */
+	uint32_t spilled_nr;
 	struct mrt__op *queued_head, *queued_tail; /* ops without credit or SQE, by done_next */
 	uint32_t queued_nr;
 	struct mrt__rand rand;
-	uint64_t ids;                   /* task ids given */
+	uint64_t last_id;               /* of the tasks that it has spawned */
 	uint64_t tune_ns;               /* start of the current sample, and polls then */
 	uint64_t tune_polls;
 	double tune_mean_ns;            /* mean poll time, exponentially weighted; 0: none yet */
@@ -196,7 +199,7 @@ void mrt__worker_park(struct mrt__worker *w);
 /* Drive the ring, fire timers, refill the local queue evenly. @return true if anything was made runnable */
 bool mrt__worker_turn(struct mrt__worker *w);
 
-/* The local queue, with overflow into inject. */
+/* The local queue, with overflow into inject, or, where nobody else comes by there, behind it. */
 void mrt__worker_push(struct mrt__worker *w, struct mrt_task *t);
 
 /* Behind the next ring turn. */
@@ -215,6 +218,44 @@ static inline void mrt__worker_push_woken(struct mrt__worker *w, struct mrt_task
 	mrt__fire(task_wake, w->index, mrt__arg(t), w->index);
 	if (mrt__unlikely(!mrt__runq_try_push(&w->runq, t)))
 		mrt__worker_push(w, t);
+}
+
+/* The rest of mrt__worker_schedule(): `t` goes to the queue's back. */
+void mrt__worker_schedule_behind(struct mrt__worker *w, struct mrt_task *t);
+
+/*
+ * A task that w made runnable: into the next slot, whose former occupant goes to the queue's back. A slot push wakes nobody:
+ * the sentry looks after tasks behind a long poll.
+ */
+static inline __attribute__((always_inline)) void mrt__worker_schedule(struct mrt__worker *w, struct mrt_task *t)
+{
+	if (mrt__unlikely(w->in_turn)) {
+		mrt__worker_push_woken(w, t);
+		return;
+	}
+	mrt__stat_add(&w->stats->local_schedules, 1);
+	mrt__fire(task_wake, w->index, mrt__arg(t), w->index);
+	if (mrt__likely(w->next_enabled)) {
+		t = mrt__runq_next_swap(&w->runq, t);
+		if (mrt__likely(!t))
+			return;
+	}
+	mrt__worker_schedule_behind(w, t);
+}
+
+/*
+ * A task that another's end has made runnable: behind those that are queued already. Nothing that it shares with who has ended
+ * is lost by that, and who joins many is woken by the first and finds the others ended, too.
+ */
+static inline __attribute__((always_inline)) void mrt__worker_schedule_joiner(struct mrt__worker *w, struct mrt_task *t)
+{
+	if (mrt__runq_is_empty(&w->runq)) {
+		mrt__worker_schedule(w, t);
+		return;
+	}
+	mrt__stat_add(&w->stats->local_schedules, 1);
+	mrt__fire(task_wake, w->index, mrt__arg(t), w->index);
+	mrt__worker_schedule_behind(w, t);
 }
 
 /* Send a task that was asked (MRT__ASK_TELL) to its keeper, and wake it. @thread any; t may be gone afterwards */

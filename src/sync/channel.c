@@ -219,7 +219,7 @@ struct mrt_op *mrt_channel_send(struct mrt_op *op, struct mrt_channel *ch, const
 	struct mrt__op *p = mrt__op_of(op), *woken = NULL;
 	int err;
 
-	if (!mrt__op_begin(p, MRT__OP_CHANNEL_SEND, MRT__OPF_WAIT))
+	if (!mrt__op_begin_fast(p, MRT__OP_CHANNEL_SEND, MRT__OPF_WAIT))
 		return op;
 	mrt__waitq_enter(p, &channel_send_class, ch);
 	mrt__lock(&ch->lock);
@@ -237,7 +237,7 @@ struct mrt_op *mrt_channel_recv(struct mrt_op *op, struct mrt_channel *ch, void 
 	struct mrt__op *p = mrt__op_of(op), *woken = NULL;
 	int err;
 
-	if (!mrt__op_begin(p, MRT__OP_CHANNEL_RECV, MRT__OPF_WAIT))
+	if (!mrt__op_begin_fast(p, MRT__OP_CHANNEL_RECV, MRT__OPF_WAIT))
 		return op;
 	mrt__waitq_enter(p, &channel_recv_class, ch);
 	mrt__lock(&ch->lock);

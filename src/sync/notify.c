@@ -105,7 +105,7 @@ struct mrt_op *mrt_notify_wait(struct mrt_op *op, struct mrt_notify *public)
 	struct mrt__op *p = mrt__op_of(op);
 	bool permit;
 
-	if (!mrt__op_begin(p, MRT__OP_NOTIFY, MRT__OPF_WAIT))
+	if (!mrt__op_begin_fast(p, MRT__OP_NOTIFY, MRT__OPF_WAIT))
 		return op;
 	mrt__waitq_enter(p, &notify_class, n);
 	mrt__lock(&n->waiters.lock);

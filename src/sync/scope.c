@@ -30,7 +30,7 @@
 
 #include "base/assert.h"
 #include "base/lock.h"
-#include "sched/op.h"
+#include "sched/op_begin.h"
 #include "sched/task.h"
 #include "sched/worker.h"
 
@@ -103,8 +103,7 @@ static struct mrt_task *scope_next_victim(struct mrt__scope *s)
 		node_unlink(node);
 		node_link(&s->aborted, node);
 		task = node->task;
-		/* relaxed: it is in the list, so its own reference is still there */
-		atomic_fetch_add_explicit(&task->refs, 1, memory_order_relaxed);
+		mrt__task_ref(task); /* it is in the list, so its own is still there */
 	}
 	mrt__unlock(&s->lock);
 	return task;

@@ -132,7 +132,7 @@ struct mrt_op *mrt_semaphore_acquire(struct mrt_op *op, struct mrt_semaphore *pu
 
 	if (nr == 0 || nr > MRT_SEMAPHORE_PERMITS_MAX)
 		return mrt__op_refuse(op, MRT__OP_SEMAPHORE, -EINVAL);
-	if (!mrt__op_begin(p, MRT__OP_SEMAPHORE, MRT__OPF_WAIT))
+	if (!mrt__op_begin_fast(p, MRT__OP_SEMAPHORE, MRT__OPF_WAIT))
 		return op;
 	mrt__waitq_enter(p, &semaphore_class, s);
 	mrt__lock(&s->waiters.lock);

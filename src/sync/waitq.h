@@ -30,7 +30,7 @@
 
 #include "base/assert.h"
 #include "base/lock.h"
-#include "sched/op.h"
+#include "sched/op_begin.h"
 
 struct __attribute__((may_alias)) mrt__waitq {
 	struct mrt__op *head;           /* oldest; NULL: empty */

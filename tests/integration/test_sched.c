@@ -159,6 +159,137 @@ START_TEST(a_thousand_ready_tasks_are_served_evenly_on_one_thread)
 }
 END_TEST
 
+/* ---- the only worker's queue has no end ---- */
+
+struct order {
+	int nr;
+	int at[FAIR_TASKS];
+};
+
+ITEST_CHILD(order_child, { struct order *order; int index; })
+{
+	(void)self;
+	f->order->at[f->order->nr++] = f->index;
+	return MRT_POLL_READY;
+}
+
+ITEST_CHILD(order_parent, { struct order *order; struct mrt_op op; })
+{
+	struct order_child child = { .order = f->order };
+
+	MRT_BEGIN(self);
+	for (child.index = 0; child.index < FAIR_TASKS; child.index++)
+		ck_assert_int_eq(mrt_spawn(NULL, order_child_poll, &child, sizeof(child), NULL, NULL), 0);
+	while (f->order->nr < FAIR_TASKS)
+		MRT_AWAIT(self, mrt_yield(&f->op));
+	MRT_RETURN(self, 0);
+}
+
+START_TEST(more_ready_tasks_than_the_queue_holds_run_in_order)
+{
+	static struct order order; /* zero: each test is a process of its own */
+	struct order_parent parent = { .order = &order };
+	struct mrt_runtime *rt = itest_runtime(ITEST_CURRENT);
+	struct mrt_worker_stats stats;
+	int i;
+
+	ck_assert_int_eq(itest_run(rt, order_parent_poll, &parent, sizeof(parent)), 0);
+	ck_assert_int_eq(order.nr, FAIR_TASKS);
+	ck_assert_int_eq(order.at[0], FAIR_TASKS - 1); /* the next slot */
+	for (i = 1; i < FAIR_TASKS; i++)
+		ck_assert_int_eq(order.at[i], i - 1);
+	stats = itest_stats(rt);
+	ck_assert_uint_eq(stats.overflows, 1);
+	ck_assert_uint_eq(stats.injects, 1); /* the root */
+	mrt_runtime_destroy(rt);
+}
+END_TEST
+
+/* ---- who joins many is woken once ---- */
+
+#define JOINED_NR 100   /* fewer than a poll has budget for */
+
+ITEST_CHILD(joined, { int nothing; })
+{
+	(void)self;
+	(void)f;
+	return MRT_POLL_READY;
+}
+
+ITEST_CHILD(joiner, { struct mrt_op op; struct mrt_task *tasks[JOINED_NR]; int i, polls; })
+{
+	f->polls++;
+	MRT_BEGIN(self);
+	for (f->i = 0; f->i < JOINED_NR; f->i++)
+		ck_assert_int_eq(mrt_spawn(NULL, joined_poll, NULL, 0, NULL, &f->tasks[f->i]), 0);
+	for (f->i = 0; f->i < JOINED_NR; f->i++)
+		MRT_AWAIT(self, mrt_join(&f->op, f->tasks[f->i]));
+	MRT_RETURN(self, f->polls);
+}
+
+/* The first end wakes it, behind the others that are ready. */
+START_TEST(who_joins_many_is_woken_once)
+{
+	struct mrt_runtime *rt = itest_runtime(ITEST_CURRENT);
+	struct joiner f = { .polls = 0 };
+
+	ck_assert_int_eq(itest_run(rt, joiner_poll, &f, sizeof(f)), 2);
+	mrt_runtime_destroy(rt);
+}
+END_TEST
+
+/* ---- what one worker does alone wakes no other ---- */
+
+#define CHAIN_NR 10000
+
+ITEST_CHILD(link, { struct mrt_oneshot *end; int left; })
+{
+	struct link next = { .end = f->end, .left = f->left - 1 };
+
+	(void)self;
+	if (next.left > 0)
+		ck_assert_int_eq(mrt_spawn(NULL, link_poll, &next, sizeof(next), NULL, NULL), 0);
+	else
+		ck_assert_int_eq(mrt_oneshot_send(f->end, 1), 0);
+	return MRT_POLL_READY;
+}
+
+ITEST_CHILD(chain, { struct mrt_op op; struct mrt_oneshot end; int i; })
+{
+	struct link first = { .end = &f->end, .left = CHAIN_NR };
+	struct mrt_task *task;
+
+	MRT_BEGIN(self);
+	mrt_oneshot_init(&f->end);
+	ck_assert_int_eq(mrt_spawn(NULL, link_poll, &first, sizeof(first), NULL, NULL), 0);
+	MRT_AWAIT(self, mrt_oneshot_recv(&f->op, &f->end));
+	for (f->i = 0; f->i < CHAIN_NR; f->i++) {
+		ck_assert_int_eq(mrt_spawn(NULL, joined_poll, NULL, 0, NULL, &task), 0);
+		MRT_AWAIT(self, mrt_join(&f->op, task));
+	}
+	MRT_RETURN(self, 0);
+}
+
+/* Never two are ready. (A sentry may take the one from a worker that has lost its CPU, and wake for what it finds.) */
+START_TEST(a_chain_of_spawns_wakes_nobody)
+{
+	uint64_t wakes = UINT64_MAX;
+	int try;
+
+	for (try = 0; try < TRIES && wakes > 0; try++) {
+		struct mrt_runtime *rt = itest_runtime(_i);
+		struct chain f = { .i = 0 };
+
+		ck_assert_int_eq(itest_run(rt, chain_poll, &f, sizeof(f)), 0);
+		wakes = itest_stats(rt).wakes_sent;
+		printf("%d spawns in a row, and %d that are joined, kind %d: %llu wakes\n", CHAIN_NR, CHAIN_NR, _i,
+		       (unsigned long long)wakes);
+		mrt_runtime_destroy(rt);
+	}
+	ck_assert_uint_eq(wakes, 0);
+}
+END_TEST
+
 /* ---- a successor that is spawned for ever does not starve others ---- */
 
 struct successor {
@@ -825,6 +956,10 @@ int main(void)
 	tcase_set_timeout(tc, ITEST_LIMIT_S);
 	tcase_add_loop_test(tc, a_thousand_ready_tasks_are_served_evenly, 0, READY_NR);
 	tcase_add_loop_test(tc, a_thousand_ready_tasks_are_served_evenly_on_one_thread, 0, READY_NR);
+	tcase_add_test(tc, more_ready_tasks_than_the_queue_holds_run_in_order);
+	tcase_add_test(tc, who_joins_many_is_woken_once);
+	tcase_add_test(tc, a_chain_of_spawns_wakes_nobody);
+	tcase_add_loop_test(tc, a_chain_of_spawns_wakes_nobody, ITEST_FLOAT, ITEST_FLOAT + 1);
 	tcase_add_loop_test(tc, endless_successors_starve_nobody, 0, ITEST_CURRENT + 1);
 	tcase_add_loop_test(tc, spawns_from_inside_and_outside_all_run, 0,
 			    2 * sizeof(worker_counts) / sizeof(worker_counts[0]));

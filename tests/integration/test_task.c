@@ -534,6 +534,48 @@ ITEST_TASK(join_cancelled_while_the_task_ends, {
 	MRT_RETURN(self, 0);
 }
 
+/* Its end is another worker's, also where each of the two runtimes has but one. */
+ITEST_CHILD(abroad, { struct mrt_runtime *there; struct mrt_oneshot until; struct mrt_task *task; struct mrt_op join; int i; })
+{
+	struct waiter w = { .until = &f->until };
+
+	MRT_BEGIN(self);
+	for (f->i = 0; f->i < 1000; f->i++) {
+		mrt_oneshot_init(&f->until);
+		w.until = &f->until;
+		ck_assert_int_eq(mrt_spawn(f->there, waiter_poll, &w, sizeof(w), NULL, &f->task), 0);
+		mrt_join(&f->join, f->task);
+		ck_assert_int_eq(mrt_oneshot_send(&f->until, 77), 0);
+		if (f->i % 2) {
+			itest_spin((uint64_t)f->i % 7 * 1000);
+			mrt_cancel(&f->join);
+		}
+		MRT_AWAIT(self, &f->join);
+		if (f->join.why != 0) {
+			ck_assert_int_eq(f->join.res, -ECANCELED);
+			MRT_AWAIT(self, mrt_join(&f->join, f->task));
+		}
+		ck_assert_int_eq(f->join.res, 77);
+	}
+	MRT_RETURN(self, 0);
+}
+
+START_TEST(a_task_of_another_runtime_is_joined)
+{
+	struct mrt_runtime_opts one = itest_opts(ITEST_TWO);
+	struct abroad f = { .i = 0 };
+	struct mrt_runtime *here, *there;
+
+	one.workers_nr = 1;
+	here = _i == ITEST_CURRENT ? itest_runtime(ITEST_CURRENT) : itest_create(&one);
+	there = _i == ITEST_FLOAT ? itest_runtime(ITEST_FLOAT) : itest_create(&one);
+	f.there = there;
+	ck_assert_int_eq(itest_run(here, abroad_poll, &f, sizeof(f)), 0);
+	mrt_runtime_destroy(here);
+	mrt_runtime_destroy(there);
+}
+END_TEST
+
 static void *join_outside(void *arg)
 {
 	return (void *)(intptr_t)itest_join(arg);
@@ -1077,6 +1119,7 @@ int main(void)
 	tcase_add_loop_test(tc, join_cancelled_while_the_task_ends, 0, ITEST_FLAVOURS_NR);
 	tcase_add_loop_test(tc, join_wait_on_a_worker_is_refused, 0, ITEST_FLAVOURS_NR);
 	tcase_add_test(tc, a_thread_outside_joins);
+	tcase_add_loop_test(tc, a_task_of_another_runtime_is_joined, 0, ITEST_FLAVOURS_NR);
 	tcase_add_test(tc, handles_are_given_back_at_any_moment);
 	tcase_add_loop_test(tc, a_loop_over_ready_ops_is_interrupted, 0, ITEST_FLAVOURS_NR);
 	tcase_add_loop_test(tc, yields_let_a_ready_socket_in, 0, ITEST_KINDS_NR);

@@ -7,6 +7,7 @@
  *	y  yields, so that either worker may run it next
  *	r  starts an op of the ring of the worker that runs it, which that worker completes at some turn
  *	s  the same, but the op ends only if it is cancelled: an ask that is lost leaves it in flight for ever
+ *	t  two such ops, the second of which the delivery of the first ends (a deadline, a sleep that it stands behind)
  *	c  starts the completers' ops, all at once
  *	d  the same, but these are completed only if they are cancelled
  *
@@ -37,6 +38,7 @@ struct config {
 	bool let_go_blind;              /* lets go without a look at what came */
 	bool keep_blind;                /* sets the keeper with a store */
 	bool keep_shared;               /* keeps a task that others complete, too */
+	bool deliver_resting;           /* the keeper delivers to a task that still rests */
 	bool keep_elsewhere;            /* takes any keeper in the word for itself */
 	bool ask_no_tell;               /* an ask that meets HELD goes away, keeper or not */
 	bool told_no_look;              /* the keeper reads a message, and does not look for RESTS */
@@ -46,7 +48,7 @@ struct config {
 };
 
 struct ring {
-	struct mrt__op op;
+	struct mrt__op op, behind;
 	bool inflight, done;
 };
 
@@ -80,7 +82,7 @@ static void setup(const void *arg)
 	for (i = 0; i < COMPLETERS_MAX; i++)
 		world.ops[i].task = t;
 	for (i = 0; i < WORKERS_MAX; i++)
-		world.rings[i].op.task = t;
+		world.rings[i].op.task = world.rings[i].behind.task = t;
 	world.at = c->program;
 	world.queue = t;
 }
@@ -114,20 +116,52 @@ static void unref(void)
 
 /* ---- op.c ---- */
 
-static void deliver(struct mrt_task *t, struct mrt__op *op)
+static void finish(const struct config *c, struct mrt__op *op, unsigned self, bool can_deliver);
+
+/* @return the op that its delivery ends, NULL: none */
+static struct mrt__op *ends_another(const struct mrt__op *op)
 {
+	unsigned w;
+
+	for (w = 0; w < WORKERS_MAX; w++)
+		if (op == &world.rings[w].op && world.rings[w].behind.state == MRT__OP_INFLIGHT)
+			return &world.rings[w].behind;
+	return NULL;
+}
+
+static void deliver(const struct config *c, struct mrt_task *t, struct mrt__op *op)
+{
+	struct mrt__op *other = ends_another(op);
+
 	mdl_assert(op->state == MRT__OP_INFLIGHT && t->await_nr > 0);
 	op->state = MRT__OP_DONE;
 	t->await_nr--;
 	world.delivered_nr++;
+	if (other)
+		finish(c, other, mrt__task_place(t), true);
 }
 
-static void finish_kept(struct mrt_task *t, struct mrt__op *op, unsigned w)
+static void hand_over(const struct config *c, struct mrt_task *t, struct mrt__op *op)
+{
+	bool runnable;
+
+	enter();
+	deliver(c, t, op);
+	runnable = mrt__task_is_runnable(t);
+	leave();
+	if (runnable || !mrt__task_let_go(t))
+		enqueue(t);
+}
+
+static void finish_kept(const struct config *c, struct mrt_task *t, struct mrt__op *op, unsigned w)
 {
 	mdl_assert(mrt__task_rests_at(t, (uint16_t)w));
-	enter();
-	deliver(t, op);
-	leave();
+	if (ends_another(op) && !c->deliver_resting) {
+		mrt__task_set_place(t, (uint16_t)w);
+		hand_over(c, t, op);
+		return;
+	}
+	deliver(c, t, op);
 	if (!mrt__task_is_runnable(t))
 		return;
 	mrt__task_set_place(t, (uint16_t)w);
@@ -145,11 +179,10 @@ static bool claim(const struct config *c, struct mrt_task *t, struct mrt__op *op
 static void finish(const struct config *c, struct mrt__op *op, unsigned self, bool can_deliver)
 {
 	struct mrt_task *t = op->task;
-	bool runnable;
 
 	mdl_assert(!world.freed);
 	if (mrt__task_rests(t)) {
-		finish_kept(t, op, self);
+		finish_kept(c, t, op, self);
 		return;
 	}
 	if (!can_deliver) {
@@ -157,14 +190,8 @@ static void finish(const struct config *c, struct mrt__op *op, unsigned self, bo
 			enqueue(t);
 		return;
 	}
-	if (!claim(c, t, op))
-		return;
-	enter();
-	deliver(t, op);
-	runnable = mrt__task_is_runnable(t);
-	leave();
-	if (runnable || !mrt__task_let_go(t))
-		enqueue(t);
+	if (claim(c, t, op))
+		hand_over(c, t, op);
 }
 
 /* ---- task.c ---- */
@@ -180,7 +207,7 @@ static void cancel_all(void)
 		world.go[i] = world.ops[i].state != MRT__OP_IDLE;
 }
 
-static void collect(struct mrt_task *t)
+static void collect(const struct config *c, struct mrt_task *t)
 {
 	while (mrt__task_has_news(t)) {
 		uint64_t old = mrt__task_take(t);
@@ -188,7 +215,7 @@ static void collect(struct mrt_task *t)
 
 		for (; op; op = next) {
 			next = op->done_next;
-			deliver(t, op);
+			deliver(c, t, op);
 		}
 		if (old & MRT__WORD_ABORT) {
 			t->flags |= MRT__TASKF_ABORTED;
@@ -205,9 +232,11 @@ static void start(struct mrt_task *t, struct mrt__op *op)
 	world.started_nr++;
 }
 
-static void start_ring_op(struct mrt_task *t, unsigned w, bool ends)
+static void start_ring_op(struct mrt_task *t, unsigned w, bool ends, bool two)
 {
 	t->flags &= ~MRT__TASKF_SHARED;
+	if (two)
+		start(t, &world.rings[w].behind);
 	start(t, &world.rings[w].op);
 	world.rings[w].inflight = true;
 	world.rings[w].done = ends;
@@ -241,8 +270,8 @@ static bool poll_task(const struct config *c, struct mrt_task *t, unsigned w)
 			return true;
 		if (t->flags & MRT__TASKF_ABORTED)
 			continue; /* what it starts is refused */
-		if (letter == 'r' || letter == 's')
-			start_ring_op(t, w, letter == 'r');
+		if (letter == 'r' || letter == 's' || letter == 't')
+			start_ring_op(t, w, letter != 's', letter == 't');
 		else
 			start_completers_ops(c, t, letter == 'c');
 		return false;
@@ -299,7 +328,7 @@ static void run_task(const struct config *c, struct mrt_task *t, unsigned w)
 	bool yields = false;
 
 	enter();
-	collect(t);
+	collect(c, t);
 	if (mrt__task_is_runnable(t))
 		yields = poll_task(c, t, w);
 	for (;;) {
@@ -315,7 +344,7 @@ static void run_task(const struct config *c, struct mrt_task *t, unsigned w)
 		if (rest(c, t, w))
 			return;
 		enter();
-		collect(t);
+		collect(c, t);
 		yields = mrt__task_is_runnable(t);
 	}
 }
@@ -456,6 +485,9 @@ static const struct mdl_test tests[] = {
 	TEST("keeper_and_end", 2, false, ALL, .program = "rry", .workers_nr = 1, .aborts = true),
 	TEST("keeper_and_end, no pin", 2, true, ALL, .program = "rry", .workers_nr = 1, .aborts = true,
 	     .end_no_pin = true),
+	TEST("keeper_and_nested", 2, false, 6, .program = "tr", .workers_nr = 1, .aborts = true),
+	TEST("keeper_and_nested, delivered while it rests", 2, true, ALL, .program = "tr", .workers_nr = 1, .aborts = true,
+	     .deliver_resting = true),
 	TEST("keeper_and_completer", 2, false, ALL, .program = "rcr", .workers_nr = 1, .completers_nr = 1),
 	TEST("keeper_and_completer, kept all the same", 2, true, ALL, .program = "rcr", .workers_nr = 1,
 	     .completers_nr = 1, .keep_shared = true),
