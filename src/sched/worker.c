@@ -771,19 +771,23 @@ static struct mrt_task *next_task(struct mrt__worker *w)
 }
 
 /* The last searcher looks at every queue: what was pushed while it searched woke nobody. */
-static bool work_anywhere(struct mrt__sched *s)
+static bool work_elsewhere(struct mrt__worker *w)
 {
+	struct mrt__sched *s = w->sched;
 	unsigned i;
 
 	if (mrt__inject_len(&s->inject) > 0)
 		return true;
 	for (i = 0; i < s->workers_nr; i++)
-		if (mrt__runq_has_work(&s->workers[i]->runq))
+		if (s->workers[i] != w && mrt__runq_has_work(&s->workers[i]->runq))
 			return true;
 	return false;
 }
 
-static __attribute__((noinline)) void leave_search(struct mrt__worker *w)
+/*
+ * @param found  tasks in our own queue that we run next: 1, or 0 if we have it in hand. They are no work for others
+ */
+static __attribute__((noinline)) void leave_search(struct mrt__worker *w, unsigned found)
 {
 	w->searching = false;
 	mrt__stat_set(&w->stats->state, MRT_WORKER_RUNNING);
@@ -791,7 +795,7 @@ static __attribute__((noinline)) void leave_search(struct mrt__worker *w)
 	 * The last searcher to find work wakes another, if there is more: whoever pushed before our count fell saw a
 	 * searcher and woke nobody, and its push is visible here. (Without the look each lone request wakes two.)
 	 */
-	if (mrt__idle_end_search(&w->sched->idle) && work_anywhere(w->sched))
+	if (mrt__idle_end_search(&w->sched->idle) && (mrt__runq_len(&w->runq) > found || work_elsewhere(w)))
 		mrt__sched_notify(w->sched);
 }
 
@@ -827,7 +831,7 @@ static __attribute__((noinline)) void first_after_park(struct mrt__worker *w)
 static inline void run(struct mrt__worker *w, struct mrt_task *t)
 {
 	if (mrt__unlikely(w->searching))
-		leave_search(w);
+		leave_search(w, 0);
 	if (mrt__unlikely(w->woken))
 		first_after_park(w);
 	w->budget = MRT__BUDGET;
@@ -936,7 +940,7 @@ static __attribute__((noinline)) enum mrt__tick tick_without_work(struct mrt__wo
 	if (turn(w, f, late)) {
 		/* found at home: whoever was woken to search need not, and tells the others */
 		if (mrt__unlikely(w->searching))
-			leave_search(w);
+			leave_search(w, 1);
 		w->event_left = w->event_interval;
 		return MRT__TICK_RAN;
 	}
@@ -953,7 +957,7 @@ static __attribute__((noinline)) enum mrt__tick tick_without_work(struct mrt__wo
 	if (mrt__unlikely(w->polled_inflight > 0)) {
 		/* nothing would wake us: between two looks at the devices we are no searcher, but free for work */
 		if (w->searching)
-			leave_search(w);
+			leave_search(w, 0);
 		return MRT__TICK_RAN;
 	}
 	if (mrt__likely(!trim(w)))
@@ -1022,7 +1026,7 @@ bool mrt__worker_park_begin(struct mrt__worker *w, uint64_t *ret_timeout_ns)
 	last = mrt__idle_park(&s->idle, w->index, w->searching);
 	w->searching = false;
 	mrt__sentry_on_park(w);
-	if (last && work_anywhere(s))
+	if (last && (mrt__runq_has_work(&w->runq) || work_elsewhere(w)))
 		mrt__sched_notify(s);
 	if (!mrt__park_begin(&w->park)) {
 		left_idle(w);
