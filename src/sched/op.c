@@ -200,6 +200,14 @@ void mrt__op_end_inline(struct mrt__op *op, int64_t res)
 
 static void deliver(struct mrt_task *t, struct mrt__op *op);
 
+/* Does nothing but a value stand behind a result? @thread the holder */
+static inline bool is_plain(const struct mrt_task *t, const struct mrt__op *op)
+{
+	return !(op->raw < 0 || t->flags & MRT__TASKF_RETURNED || op->flags & MRT__OPF_OWNS_MEM ||
+		 op->rflags & MRT__OPR_PARTIAL || op->hflags & (MRT__OPH_MSG | MRT__OPH_DEADLINE) ||
+		 op->kind == MRT__OP_DEADLINE || op->kind == MRT__OP_JOIN);
+}
+
 /*
  * Deliver at once, as the task's new holder, if that takes a worker no lock that its caller may hold, and no system call:
  * whatever comes after the task has returned may (it is given back).
@@ -213,6 +221,16 @@ static __attribute__((noinline)) bool hand_over(struct mrt_task *t, struct mrt__
 	/* it may wait for more: then nobody need run it */
 	if (!mrt__task_is_runnable(t) && mrt__task_let_go(t))
 		return false;
+	mrt__sched_enqueue(t);
+	return true;
+}
+
+/* The same by a thread that is no worker of the runtime: it delivers what takes none. */
+static __attribute__((noinline)) bool hand_over_outside(struct mrt_task *t, struct mrt__op *op)
+{
+	if (mrt__likely(is_plain(t, op)))
+		return hand_over(t, op);
+	(void)mrt__task_push(t, op); /* held, by us */
 	mrt__sched_enqueue(t);
 	return true;
 }
@@ -243,12 +261,9 @@ static inline __attribute__((always_inline)) bool finish(struct mrt__worker *w, 
 	op->raw = raw;
 	if (mrt__likely(mrt__task_rests(t)))
 		return finish_kept(w, t, op);
-	if (mrt__likely(w && w->sched == t->sched))
-		return mrt__task_hold_or_push(t, op) == MRT__CLAIM_HELD && hand_over(t, op);
-	if (mrt__task_push(t, op) == MRT__CLAIM_PUSHED)
+	if (mrt__task_hold_or_push(t, op) == MRT__CLAIM_PUSHED)
 		return false;
-	mrt__sched_enqueue(t);
-	return true;
+	return mrt__likely(w && w->sched == t->sched) ? hand_over(t, op) : hand_over_outside(t, op);
 }
 
 void mrt__op_finish(struct mrt__op *op, int64_t raw)
@@ -1328,9 +1343,7 @@ static __attribute__((noinline)) void deliver_slow(struct mrt_task *t, struct mr
 static inline void deliver(struct mrt_task *t, struct mrt__op *op)
 {
 	mrt__assert(op->state == MRT__OP_INFLIGHT && op->task == t);
-	if (mrt__unlikely(op->raw < 0 || t->flags & MRT__TASKF_RETURNED || op->flags & MRT__OPF_OWNS_MEM ||
-			  op->rflags & MRT__OPR_PARTIAL || op->hflags & (MRT__OPH_MSG | MRT__OPH_DEADLINE) ||
-			  op->kind == MRT__OP_DEADLINE || op->kind == MRT__OP_JOIN)) {
+	if (mrt__unlikely(!is_plain(t, op))) {
 		deliver_slow(t, op);
 		return;
 	}
