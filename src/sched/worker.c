@@ -381,8 +381,20 @@ static void abort_all(struct mrt__worker *w)
 
 /* ---- the ring turn ---- */
 
+/* A thread that is woken may take this CPU at once: not before all calls of a poll are queued, and one wake serves them all. */
+static inline void send_calls(struct mrt__worker *w)
+{
+	void (*calls_due)(struct mrt__pool *pool) = w->calls_due;
+
+	if (mrt__unlikely(calls_due)) {
+		w->calls_due = NULL;
+		calls_due(w->sched->pool);
+	}
+}
+
 void mrt__worker_flush(struct mrt__worker *w)
 {
+	send_calls(w);
 	if (mrt__ring_staged(w->ring) > 0)
 		(void)mrt__ring_flush(w->ring); /* what is not taken stays staged for the next turn */
 	if (mrt__unlikely(w->polled_inflight > 0))
@@ -660,6 +672,7 @@ static inline __attribute__((always_inline)) bool turn(struct mrt__worker *w, st
 		report_tasks(w);
 	drain_told(w);
 	drain_mailbox(w);
+	send_calls(w);
 	/* relaxed: it comes with a wake, and its lock orders the rest */
 	if (mrt__unlikely(atomic_load_explicit(&w->sched->files->version, memory_order_relaxed) != w->files_seen ||
 			  w->cancels_due > 0))

@@ -33,6 +33,8 @@ struct mrt__foresight {
 };
 #define MRT__FORESIGHTS_NR 64u
 
+struct mrt__pool;
+
 struct mrt__worker {
 	/* ---- the owner's, and const ---- */
 	struct mrt__sched *sched;
@@ -66,6 +68,7 @@ struct mrt__worker {
 	uint32_t yielded_nr;
 	struct mrt__op *queued_head, *queued_tail; /* ops without credit or SQE, by done_next */
 	uint32_t queued_nr;
+	void (*calls_due)(struct mrt__pool *pool); /* to be called: blocking calls wait, and no thread was woken; else NULL */
 	struct mrt__rand rand;
 	uint64_t ids;                   /* task ids given */
 	uint64_t tune_ns;               /* start of the current sample, and polls then */
@@ -220,7 +223,7 @@ static inline void mrt__worker_push_woken(struct mrt__worker *w, struct mrt_task
 /* Send a task that was asked (MRT__ASK_TELL) to its keeper, and wake it. @thread any; t may be gone afterwards */
 void mrt__tell(struct mrt__worker *keeper, struct mrt_task *t);
 
-/* Submit what is staged. */
+/* Submit what is staged, and have blocking calls begin. */
 void mrt__worker_flush(struct mrt__worker *w);
 
 /* Send staged and queued ops as far as credits and SQEs allow. */
