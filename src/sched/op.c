@@ -1401,34 +1401,34 @@ void mrt__op_cancel_on_owner(struct mrt__worker *w, struct mrt__op *op)
 	mrt__ring_cancel(w->ring, op);
 }
 
-/* Nobody else completes it: as if somebody else had: the task is held, so it goes through the done
- * stack, and whoever walks the list is not surprised. */
-static void finish_undone(struct mrt__op *op)
-{
-	op->rflags |= MRT__OPR_UNDONE;
-	mrt__op_finish(op, -ECANCELED);
-}
-
-void mrt__op_cancel(struct mrt__op *op, unsigned reason_flag)
+/* Ask an op to end. @thread the holder @return true: it was taken out, and nobody else completes it */
+static inline __attribute__((always_inline)) bool ask_to_end(struct mrt__op *op, unsigned reason_flag)
 {
 	struct mrt__worker *w = mrt__worker_self;
 
 	if (op->state != MRT__OP_INFLIGHT || op->hflags & (MRT__OPH_CANCELLED | MRT__OPH_HELD))
-		return;
+		return false;
 	if (op->kind == MRT__OP_CLOSE || op->kind == MRT__OP_CLOSE_FILE || op->kind == MRT__OP_UNREGISTER)
-		return; /* it ends by itself, and a descriptor that is not closed is lost */
+		return false; /* it ends by itself, and a descriptor that is not closed is lost */
 	op->hflags |= (uint8_t)(MRT__OPH_CANCELLED | reason_flag);
 	mrt__fire(op_cancel, w->index, mrt__arg(op), reason_flag == MRT__OPH_TIMEDOUT);
 	if (op->flags & MRT__OPF_RING) {
 		cancel_ring_op(w, op);
-	} else if (op->flags & MRT__OPF_WAIT) {
-		if (op->wait.cls->cancel(op))
-			finish_undone(op);
-	} else if (op->kind == MRT__OP_SLEEP) {
-		if (mrt__worker_timer_cancel(w->sched, op))
-			finish_undone(op);
+		return false;
 	}
-	/* a deadline ends with its op */
+	if (op->flags & MRT__OPF_WAIT ? !op->wait.cls->cancel(op) :
+	    op->kind != MRT__OP_SLEEP || !mrt__worker_timer_cancel(w->sched, op))
+		return false; /* also: a deadline ends with its op */
+	op->rflags |= MRT__OPR_UNDONE;
+	return true;
+}
+
+/* As if somebody else had completed it: the task is held, so it goes through the done stack, and whoever walks the task's
+ * list is not surprised. */
+void mrt__op_cancel(struct mrt__op *op, unsigned reason_flag)
+{
+	if (ask_to_end(op, reason_flag))
+		mrt__op_finish(op, -ECANCELED);
 }
 
 /* ---- the public half ---- */
@@ -1443,12 +1443,23 @@ bool mrt_op_is_done(const struct mrt_op *pub)
 void mrt_cancel(struct mrt_op *pub)
 {
 	struct mrt__op *op = mrt__op_of(pub);
+	struct mrt__worker *w = mrt__worker_self;
 
 	if (op->state != MRT__OP_INFLIGHT)
 		return;
-	if (mrt__unlikely(op->task != mrt_task_self()))
+	if (mrt__unlikely(!w || op->task != w->task))
 		mrt__bug("mrt_cancel: op %p (%s) belongs to another task", (void *)op, mrt__op_kind_name(op->kind));
-	mrt__op_cancel(op, 0);
+	if (!ask_to_end(op, 0))
+		return;
+	/* the task runs, so it walks no list of ops: nothing need be stacked for it */
+	if (mrt__unlikely(op->hflags & MRT__OPH_DEADLINE || op->kind == MRT__OP_JOIN)) {
+		op->raw = -ECANCELED;
+		deliver_slow(op->task, op);
+		return;
+	}
+	unlink_op(op);
+	op->hflags &= (uint8_t)~MRT__OPH_AWAITED;
+	set_done(op, -ECANCELED);
 }
 
 struct mrt_op *mrt_nop(struct mrt_op *pub)
