@@ -161,7 +161,7 @@ static inline uint64_t slot_start(const struct mrt__wheel *w, unsigned idx)
 
 void mrt__wheel_init(struct mrt__wheel *w, uint64_t now_ns)
 {
-	w->start_ns = now_ns;
+	w->start_ns = w->seen_ns = now_ns;
 	w->elapsed = 0;
 	w->nr = 0;
 	w->moving = NULL;
@@ -387,8 +387,10 @@ unsigned mrt__wheel_advance(struct mrt__wheel *w, uint64_t now_ns, unsigned max,
 		}
 	}
 	/* Inserts to come are to be placed by the time that it is, whether or not something was due. */
-	if (is_clear && a.now > w->elapsed)
+	if (is_clear && a.now > w->elapsed) {
 		w->elapsed = a.now;
+		w->seen_ns = now_ns;
+	}
 	*a.list_tail = NULL;
 	return max - a.expire_left;
 }

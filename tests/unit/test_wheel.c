@@ -492,7 +492,7 @@ START_TEST(catching_up_spreads_the_inserts_after_a_long_pause)
 	mrt__wheel_init(&wheel, START);
 	mrt__wheel_insert(&wheel, &far, now + 60 * SEC);
 	for (unsigned i = 0; i < CROWD; i++) {
-		mrt__wheel_catch_up(&wheel, now + i * US);
+		(void)mrt__wheel_catch_up(&wheel, now + i * US);
 		mrt__wheel_insert(&wheel, &crowd[i], now + SEC + i * 10 * US);
 	}
 	assert_sound();
@@ -514,7 +514,7 @@ START_TEST(catching_up_expires_nothing)
 	for (unsigned i = 0; i < MRT__ARRAY_NR(e); i++)
 		mrt__wheel_insert(&wheel, &e[i], START + i * 7 * SEC);
 	for (unsigned i = 0; i < 2 * MRT__ARRAY_NR(e); i++) {
-		mrt__wheel_catch_up(&wheel, START + i * 7 * SEC);
+		(void)mrt__wheel_catch_up(&wheel, START + i * 7 * SEC);
 		assert_sound();
 		must(mrt__wheel_nr(&wheel) == MRT__ARRAY_NR(e));
 		must(mrt__wheel_is_due(&wheel, START));
@@ -642,7 +642,7 @@ static void model_step(void)
 	uint64_t next;
 
 	if (mrt__rand_below(r, 8) == 0) {
-		mrt__wheel_catch_up(&wheel, model.now);
+		(void)mrt__wheel_catch_up(&wheel, model.now);
 		assert_sound();
 	}
 	if (what < 60) {
