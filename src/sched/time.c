@@ -99,6 +99,19 @@ bool mrt__worker_timer_cancel(struct mrt__sched *s, struct mrt__op *op)
 	return armed;
 }
 
+uint64_t mrt__worker_wheel_wake(struct mrt__worker *w, uint64_t now)
+{
+	/* a sentry that takes timers out only makes it later */
+	uint64_t next = published_next(w);
+
+	if (next == UINT64_MAX || next <= now)
+		return next;
+	lock_wheel(w);
+	next = mrt__wheel_next_within(&w->wheel, w->sched->timer_slack_ns);
+	unlock_wheel(w);
+	return next;
+}
+
 unsigned mrt__worker_fire(struct mrt__worker *w, struct mrt__worker *v, uint64_t now, unsigned max)
 {
 	unsigned total = 0, nr, i, holds = 0;

@@ -1046,8 +1046,7 @@ bool mrt__worker_park_begin(struct mrt__worker *w, uint64_t *ret_timeout_ns)
 		mrt__worker_flush(w); /* what the wait was to submit */
 		return false;
 	}
-	/* relaxed: ours; a sentry that takes timers out only makes it later */
-	next = atomic_load_explicit(&w->wheel_next, memory_order_relaxed);
+	next = mrt__worker_wheel_wake(w, now);
 	*ret_timeout_ns = next == UINT64_MAX ? UINT64_MAX : next > now ? next - now : 0;
 	if (mrt__unlikely(has_submittable(w)))
 		*ret_timeout_ns = 0;

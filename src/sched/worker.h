@@ -232,6 +232,9 @@ void mrt__worker_resubmit(struct mrt__worker *w);
 /* Fire due timers of v's wheel on w, at most max. @return number fired */
 unsigned mrt__worker_fire(struct mrt__worker *w, struct mrt__worker *v, uint64_t now, unsigned max);
 
+/* When a worker that goes to sleep is to wake for its wheel; UINT64_MAX: never. @thread owner */
+uint64_t mrt__worker_wheel_wake(struct mrt__worker *w, uint64_t now);
+
 /* Take a sleep or deadline out of whichever wheel it is in; false: it has fired. */
 bool mrt__worker_timer_cancel(struct mrt__sched *s, struct mrt__op *op);
 

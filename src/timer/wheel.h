@@ -173,6 +173,17 @@ static inline bool mrt__wheel_is_far(const struct mrt__wheel_entry *e)
 	return e->where >= (MRT__WHEEL_LEVELS_NR - 1) * MRT__WHEEL_SLOTS_NR;
 }
 
+/**
+ * Until when may one who is allowed to be late by slack_ns sleep, so that as much as possible is due then? O(levels).
+ *
+ * The instant is one at which something is due, as far as the wheel knows: a deadline that is alone is not delayed.
+ *
+ * @thread  as next()
+ * @blocks  never
+ * @return next(), or up to slack_ns later
+ */
+uint64_t mrt__wheel_next_within(const struct mrt__wheel *w, uint64_t slack_ns);
+
 /* Has advance(now_ns) something to do? Also right at now_ns == UINT64_MAX, which expires all. @thread as next() */
 static inline bool mrt__wheel_is_due(const struct mrt__wheel *w, uint64_t now_ns)
 {

@@ -764,7 +764,7 @@ START_TEST(options_out_of_range_are_refused_with_a_sentence)
 #define BAD(field, value) { offsetof(struct mrt_runtime_opts, field), value, #field }
 		BAD(flavour, 2), BAD(flags, 1u << 31), BAD(workers_nr, 1025), BAD(sq_entries, 32769), BAD(cq_entries, 65537),
 		BAD(cq_entries, 1), BAD(inject_interval, 65537), BAD(event_interval, 65537), BAD(blocking_threads_max, 65537),
-		BAD(cpus_nr, 1),
+		BAD(cpus_nr, 1), BAD(timer_slack_ns, 500001),
 #undef BAD
 	};
 	struct {
