@@ -34,7 +34,6 @@
 #define STATX_BYTES 256 /* struct statx, since 4.11 */
 #define RANGES_MAX 3u   /* of outputs_of() */
 #define REAP_BATCH 64u
-#define PREFETCH_AHEAD 4u
 #define NO_FIXED UINT16_MAX /* buf_index of an op whose file refused the fixed-buffer opcode */
 
 #if MRT_VALGRIND
@@ -1205,12 +1204,6 @@ static inline void prefetch_ops(const struct mrt__ring_done *done, unsigned nr)
 	}
 }
 
-static inline void prefetch_task(const struct mrt__op *op)
-{
-	__builtin_prefetch(op->task, 1);
-	__builtin_prefetch((char *)op->task + 64, 1);
-}
-
 unsigned mrt__op_reap(struct mrt__worker *w, struct mrt__ring *ring, unsigned room)
 {
 	struct mrt__ring_done done[REAP_BATCH];
@@ -1221,8 +1214,8 @@ unsigned mrt__op_reap(struct mrt__worker *w, struct mrt__ring *ring, unsigned ro
 		nr = mrt__ring_reap(ring, done, max, &events);
 		prefetch_ops(done, nr);
 		for (i = 0; i < nr; i++) {
-			if (i + PREFETCH_AHEAD < nr)
-				prefetch_task(done[i + PREFETCH_AHEAD].user);
+			if (i + MRT__OP_PREFETCH_AHEAD < nr)
+				mrt__op_prefetch_task(done[i + MRT__OP_PREFETCH_AHEAD].user);
 			if (mrt__unlikely(w->big))
 				w->extra = mrt__ring_extra(ring, i);
 			used += step(w, done[i].user, done[i].res);

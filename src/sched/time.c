@@ -12,7 +12,7 @@
 
 #include "base/assert.h"
 #include "base/clock.h"
-#include "sched/op.h"
+#include "sched/op_run.h"
 #include "sched/task.h"
 #include "sched/worker.h"
 
@@ -120,23 +120,32 @@ unsigned mrt__worker_fire(struct mrt__worker *w, struct mrt__worker *v, uint64_t
 	/* a hold may only move entries down (a cascade is bounded, too), so holds have a bound of their own */
 	while (due && total < max && holds++ < max / MRT__TIMERS_PER_HOLD + MOVING_HOLDS_MAX) {
 		unsigned want = mrt__min(max - total, MRT__TIMERS_PER_HOLD);
-		struct mrt__wheel_entry *e = NULL, *next;
+		struct mrt__wheel_entry *e = NULL, *next, *ahead;
 
 		if (v == w)
 			lock_wheel(v);
 		else if (!mrt__lock_try(&v->wheel_lock))
 			break;
 		nr = mrt__wheel_advance(&v->wheel, now, want, &e);
-		for (i = 0, next = e; i < nr && next; i++, next = next->next)
+		for (i = 0, next = e; i < nr && next; i++, next = next->next) {
 			set_state(next, TIMER_FIRED);
+			/* nobody has looked at the op since it began to sleep; the entry is behind its first line */
+			__builtin_prefetch(op_of_entry(next), 1);
+		}
 		due = mrt__wheel_is_due(&v->wheel, now);
 		publish_next(v, mrt__wheel_next(&v->wheel));
 		mrt__stat_set(&v->stats->timers, mrt__wheel_nr(&v->wheel));
 		unlock_wheel(v);
 		if (e)
 			mrt__fire(timer_fire, w->index, v->index, nr, now - e->deadline_ns);
+		for (i = 0, ahead = e; ahead && i < MRT__OP_PREFETCH_AHEAD; i++, ahead = ahead->next)
+			mrt__op_prefetch_task(op_of_entry(ahead));
 		for (i = 0; e; e = next, i++) {
 			next = e->next;
+			if (ahead) {
+				mrt__op_prefetch_task(op_of_entry(ahead));
+				ahead = ahead->next; /* still linked: it is not finished before we have come to it */
+			}
 			mrt__op_finish(op_of_entry(e), 0);
 		}
 		total += i;
