@@ -23,6 +23,9 @@ typedef int64_t (*mrt_blocking_fn)(void *arg);
 /**
  * Run a function on a thread of the blocking pool.
  *
+ * It begins when the worker next submits, as other ops do, so at the latest with what else was started before the task
+ * waits; a poll that goes on for long calls mrt_flush() first.
+ *
  * Cancelling works until the call has begun; from then on it runs to its end and its result stands. A call made inside
  * mrt_shield() is run even while the runtime is closing.
  *

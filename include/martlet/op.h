@@ -73,13 +73,13 @@ MRT_API void mrt_cancel(struct mrt_op *op);
 MRT_API struct mrt_op *mrt_nop(struct mrt_op *op);
 
 /**
- * Submit what this worker has staged, now.
+ * Submit what this worker has staged, and have its blocking calls begin, now.
  *
  * Ops are staged while tasks are polled and submitted in batches. A poll that computes for long calls this first, so
  * that its own I/O and its neighbours' proceeds meanwhile. Outside a task it does nothing.
  *
  * @thread  the running task's worker
- * @blocks  never; one system call if anything is staged
+ * @blocks  never; a system call if anything is staged
  */
 MRT_API void mrt_flush(void);
 

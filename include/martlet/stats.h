@@ -146,7 +146,8 @@ enum mrt_timing {
 	X(counter, u64, remote_wakes, "tasks made runnable by threads that are no workers")                            \
 	L(gauge, u64, blocking_threads, "threads of the blocking pool")                                                \
 	X(gauge, u64, blocking_idle, "of these, idle")                                                                 \
-	X(gauge, u64, blocking_queued, "calls waiting for a thread")
+	X(gauge, u64, blocking_queued, "calls waiting for a thread")                                                   \
+	X(counter, u64, blocking_wakes, "threads of the pool that were woken, or started, for calls")
 
 /*
  * Histograms of durations have MRT_HIST_NR buckets: bucket 0 is below 64 ns, then four to each power of two, the last is

@@ -5,7 +5,7 @@
  *	                  mrt_blocking  cancel  run_one  shutdown  join_wait  destroy
  *	exclusion            -          -       -         -         -          X     (X: the caller excludes all others)
  *
- * All of it is blocking, by a mutex that is held for a few dozen instructions and never while a call runs.
+ * All of it is blocking, by a lock that is held for a few dozen instructions and never while a call runs.
  */
 #ifndef MRT_BLOCKING_POOL_H
 #define MRT_BLOCKING_POOL_H
@@ -58,7 +58,7 @@ bool mrt__pool_run_one(struct mrt__pool *pool);
  * threads leave when nothing is queued. Idempotent.
  *
  * @thread  any
- * @blocks  for the mutex
+ * @blocks  for the lock
  */
 void mrt__pool_shutdown(struct mrt__pool *pool);
 

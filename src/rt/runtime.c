@@ -201,6 +201,11 @@ static int fill_defaults(struct mrt_runtime_opts *o, unsigned cpus_allowed)
 		return -EINVAL;
 	if (o->watchdog_ns && check_range(o, "watchdog_ns", o->watchdog_ns, MRT__WATCHDOG_NS_MIN, MRT__WATCHDOG_NS_MAX))
 		return -EINVAL;
+	if (o->timer_slack_ns == 0)
+		o->timer_slack_ns = MRT__TIMER_SLACK_NS;
+	/* beyond the grace others would fire what a sleeper may still put off */
+	if (check_range(o, "timer_slack_ns", o->timer_slack_ns, 1, MRT__SENTRY_GRACE_NS))
+		return -EINVAL;
 	o->files_max = round_up_pow2(o->files_max);
 	if (check_range(o, "cq_entries", o->cq_entries, 2, 65536) ||
 	    check_range(o, "inject_interval", o->inject_interval, 1, MRT__INTERVAL_MAX) ||
@@ -469,6 +474,7 @@ static void init_sched(struct mrt_runtime *rt, const struct mrt_runtime_opts *o)
 	s->tune_events = o->flags & MRT_RUNTIME_TUNE_EVENTS;
 	s->inject_interval = o->inject_interval;
 	s->event_interval = o->event_interval;
+	s->timer_slack_ns = o->timer_slack_ns;
 	s->log = o->log;
 	s->log_ctx = o->log_ctx;
 	for (i = 0; i < MRT__OUTSIDE_HEAPS_NR; i++) {

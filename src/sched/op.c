@@ -35,7 +35,6 @@
 #define STATX_BYTES 256 /* struct statx, since 4.11 */
 #define RANGES_MAX 3u   /* of outputs_of() */
 #define REAP_BATCH 64u
-#define PREFETCH_AHEAD 4u
 #define NO_FIXED UINT16_MAX /* buf_index of an op whose file refused the fixed-buffer opcode */
 
 #if MRT_VALGRIND
@@ -138,6 +137,14 @@ struct mrt__worker *mrt__op_begin(struct mrt__op *op, enum mrt__op_kind kind, un
 
 static void deliver(struct mrt_task *t, struct mrt__op *op);
 
+/* Does nothing but a value stand behind a result? @thread the holder */
+static inline bool is_plain(const struct mrt_task *t, const struct mrt__op *op)
+{
+	return !(op->raw < 0 || t->flags & MRT__TASKF_RETURNED || op->flags & MRT__OPF_OWNS_MEM ||
+		 op->rflags & MRT__OPR_PARTIAL || op->hflags & (MRT__OPH_MSG | MRT__OPH_DEADLINE) ||
+		 op->kind == MRT__OP_DEADLINE);
+}
+
 /*
  * Deliver at once, as the task's new holder, if that takes a worker no lock that its caller may hold, and no system call:
  * whatever comes after the task has returned may (it is given back).
@@ -155,6 +162,20 @@ static __attribute__((noinline)) bool hand_over(struct mrt__worker *w, struct mr
 		mrt__worker_schedule_joiner(w, t);
 	else
 		mrt__worker_schedule(w, t);
+	return true;
+}
+
+/* The same by a thread that is no worker of the runtime: it delivers a value, and drops no handle. */
+static __attribute__((noinline)) bool hand_over_outside(struct mrt_task *t, struct mrt__op *op)
+{
+	if (mrt__unlikely(!is_plain(t, op) || op->kind == MRT__OP_JOIN)) {
+		(void)mrt__task_push(t, op); /* held, by us */
+	} else {
+		deliver(t, op);
+		if (!mrt__task_is_runnable(t) && mrt__task_let_go(t))
+			return false;
+	}
+	mrt__sched_enqueue(t);
 	return true;
 }
 
@@ -192,12 +213,9 @@ static inline __attribute__((always_inline)) bool finish(struct mrt__worker *w, 
 	op->raw = raw;
 	if (mrt__likely(mrt__task_rests(t)))
 		return finish_kept(w, t, op, by_end);
-	if (mrt__likely(w && w->sched == t->sched))
-		return mrt__task_hold_or_push(t, op) == MRT__CLAIM_HELD && hand_over(w, t, op, by_end);
-	if (mrt__task_push(t, op) == MRT__CLAIM_PUSHED)
+	if (mrt__task_hold_or_push(t, op) == MRT__CLAIM_PUSHED)
 		return false;
-	mrt__sched_enqueue(t);
-	return true;
+	return mrt__likely(w && w->sched == t->sched) ? hand_over(w, t, op, by_end) : hand_over_outside(t, op);
 }
 
 void mrt__op_finish(struct mrt__op *op, int64_t raw)
@@ -1144,12 +1162,6 @@ static inline void prefetch_ops(const struct mrt__ring_done *done, unsigned nr)
 	}
 }
 
-static inline void prefetch_task(const struct mrt__op *op)
-{
-	__builtin_prefetch(op->task, 1);
-	__builtin_prefetch((char *)op->task + 64, 1);
-}
-
 unsigned mrt__op_reap(struct mrt__worker *w, struct mrt__ring *ring, unsigned room)
 {
 	struct mrt__ring_done done[REAP_BATCH];
@@ -1160,8 +1172,8 @@ unsigned mrt__op_reap(struct mrt__worker *w, struct mrt__ring *ring, unsigned ro
 		nr = mrt__ring_reap(ring, done, max, &events);
 		prefetch_ops(done, nr);
 		for (i = 0; i < nr; i++) {
-			if (i + PREFETCH_AHEAD < nr)
-				prefetch_task(done[i + PREFETCH_AHEAD].user);
+			if (i + MRT__OP_PREFETCH_AHEAD < nr)
+				mrt__op_prefetch_task(done[i + MRT__OP_PREFETCH_AHEAD].user);
 			if (mrt__unlikely(w->big))
 				w->extra = mrt__ring_extra(ring, i);
 			used += step(w, done[i].user, done[i].res);
@@ -1282,9 +1294,7 @@ static __attribute__((noinline)) void deliver_slow(struct mrt_task *t, struct mr
 static inline void deliver(struct mrt_task *t, struct mrt__op *op)
 {
 	mrt__assert(op->state == MRT__OP_INFLIGHT && op->task == t);
-	if (mrt__unlikely(op->raw < 0 || t->flags & MRT__TASKF_RETURNED || op->flags & MRT__OPF_OWNS_MEM ||
-			  op->rflags & MRT__OPR_PARTIAL || op->hflags & (MRT__OPH_MSG | MRT__OPH_DEADLINE) ||
-			  op->kind == MRT__OP_DEADLINE)) {
+	if (mrt__unlikely(!is_plain(t, op))) {
 		deliver_slow(t, op);
 		return;
 	}
@@ -1344,34 +1354,34 @@ void mrt__op_cancel_on_owner(struct mrt__worker *w, struct mrt__op *op)
 	mrt__ring_cancel(w->ring, op);
 }
 
-/* Nobody else completes it: as if somebody else had: the task is held, so it goes through the done
- * stack, and whoever walks the list is not surprised. */
-static void finish_undone(struct mrt__op *op)
-{
-	op->rflags |= MRT__OPR_UNDONE;
-	mrt__op_finish(op, -ECANCELED);
-}
-
-void mrt__op_cancel(struct mrt__op *op, unsigned reason_flag)
+/* Ask an op to end. @thread the holder @return true: it was taken out, and nobody else completes it */
+static inline __attribute__((always_inline)) bool ask_to_end(struct mrt__op *op, unsigned reason_flag)
 {
 	struct mrt__worker *w = mrt__worker_self;
 
 	if (op->state != MRT__OP_INFLIGHT || op->hflags & (MRT__OPH_CANCELLED | MRT__OPH_HELD))
-		return;
+		return false;
 	if (op->kind == MRT__OP_CLOSE || op->kind == MRT__OP_CLOSE_FILE || op->kind == MRT__OP_UNREGISTER)
-		return; /* it ends by itself, and a descriptor that is not closed is lost */
+		return false; /* it ends by itself, and a descriptor that is not closed is lost */
 	op->hflags |= (uint8_t)(MRT__OPH_CANCELLED | reason_flag);
 	mrt__fire(op_cancel, w->index, mrt__arg(op), reason_flag == MRT__OPH_TIMEDOUT);
 	if (op->flags & MRT__OPF_RING) {
 		cancel_ring_op(w, op);
-	} else if (op->flags & MRT__OPF_WAIT) {
-		if (op->wait.cls->cancel(op))
-			finish_undone(op);
-	} else if (op->kind == MRT__OP_SLEEP) {
-		if (mrt__worker_timer_cancel(w->sched, op))
-			finish_undone(op);
+		return false;
 	}
-	/* a deadline ends with its op */
+	if (op->flags & MRT__OPF_WAIT ? !op->wait.cls->cancel(op) :
+	    op->kind != MRT__OP_SLEEP || !mrt__worker_timer_cancel(w->sched, op))
+		return false; /* also: a deadline ends with its op */
+	op->rflags |= MRT__OPR_UNDONE;
+	return true;
+}
+
+/* As if somebody else had completed it: the task is held, so it goes through the done stack, and whoever walks the task's
+ * list is not surprised. */
+void mrt__op_cancel(struct mrt__op *op, unsigned reason_flag)
+{
+	if (ask_to_end(op, reason_flag))
+		mrt__op_finish(op, -ECANCELED);
 }
 
 /* ---- the public half ---- */
@@ -1386,12 +1396,23 @@ bool mrt_op_is_done(const struct mrt_op *pub)
 void mrt_cancel(struct mrt_op *pub)
 {
 	struct mrt__op *op = mrt__op_of(pub);
+	struct mrt__worker *w = mrt__worker_self;
 
 	if (op->state != MRT__OP_INFLIGHT)
 		return;
-	if (mrt__unlikely(op->task != mrt_task_self()))
+	if (mrt__unlikely(!w || op->task != w->task))
 		mrt__bug("mrt_cancel: op %p (%s) belongs to another task", (void *)op, mrt__op_kind_name(op->kind));
-	mrt__op_cancel(op, 0);
+	if (!ask_to_end(op, 0))
+		return;
+	/* the task runs, so it walks no list of ops: nothing need be stacked for it */
+	if (mrt__unlikely(op->hflags & MRT__OPH_DEADLINE || op->kind == MRT__OP_JOIN)) {
+		op->raw = -ECANCELED;
+		deliver_slow(op->task, op);
+		return;
+	}
+	unlink_op(op);
+	op->hflags &= (uint8_t)~MRT__OPH_AWAITED;
+	set_done(op, -ECANCELED);
 }
 
 struct mrt_op *mrt_nop(struct mrt_op *pub)

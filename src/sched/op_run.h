@@ -5,6 +5,15 @@
 
 #include "sched/op.h"
 
+#define MRT__OP_PREFETCH_AHEAD 4u /* ops, in a batch that is handed to its tasks */
+
+/* The header of the task, which its op's end will touch; the op's own lines are there. */
+static inline void mrt__op_prefetch_task(const struct mrt__op *op)
+{
+	__builtin_prefetch(op->task, 1);
+	__builtin_prefetch((char *)op->task + 64, 1);
+}
+
 /**
  * Take CQEs: each op goes on (a step of an _all form, another try), or is handed to its task. Within a turn.
  *

@@ -16,13 +16,11 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <limits.h>
-#include <linux/futex.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 #include "base/assert.h"
+#include "base/futex.h"
 #include "probe/usdt.h"
 #include "sched/op_begin.h"
 #include "sched/op_run.h"
@@ -770,17 +768,6 @@ struct thread_joiner {
 	int64_t result;
 } __attribute__((aligned(8)));
 
-static void futex_wait(atomic_uint *word, unsigned value)
-{
-	/* any return is a reason to look again */
-	(void)syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, value, NULL, NULL, 0);
-}
-
-static void futex_wake(atomic_uint *word)
-{
-	(void)syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0); /* nobody waiting is fine */
-}
-
 /* The join consumes the handle: here. */
 static __attribute__((noinline)) void wake_thread(struct mrt_task *t, uintptr_t join)
 {
@@ -791,7 +778,7 @@ static __attribute__((noinline)) void wake_thread(struct mrt_task *t, uintptr_t 
 	mrt__task_unref(t);
 	/* [JOIN.done.pub] after this the waiter may be gone; the wake by address is harmless then */
 	atomic_store_explicit(word, 1, memory_order_release);
-	futex_wake(word);
+	mrt__futex_wake(word, INT_MAX);
 }
 
 static bool cancel_join(struct mrt__op *op)
@@ -864,7 +851,7 @@ int mrt_task_join_wait(struct mrt_task *t, int64_t *ret_result)
 	if (!old) {
 		/* [JOIN.done.obs] the result is there; pairs with [JOIN.done.pub] */
 		while (!atomic_load_explicit(&j.done, memory_order_acquire))
-			futex_wait(&j.done, 0);
+			(void)mrt__futex_wait(&j.done, 0, UINT64_MAX); /* no limit */
 	} else if (old == MRT__JOIN_ENDED) {
 		j.result = t->result;
 		mrt__task_unref(t);

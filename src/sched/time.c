@@ -13,6 +13,7 @@
 #include "base/assert.h"
 #include "base/clock.h"
 #include "sched/op_begin.h"
+#include "sched/op_run.h"
 #include "sched/task.h"
 #include "sched/worker.h"
 
@@ -35,26 +36,49 @@ static void set_state(struct mrt__wheel_entry *e, enum timer_state state)
 	atomic_store_explicit(&e->state, state, memory_order_relaxed);
 }
 
-/* Under the lock. [WORKER.wheel_next] orders nothing, so it has no partner: a hint for parking and for the sentry,
- * each of which looks again under the lock. */
-static void publish_next(struct mrt__worker *v)
+/* The one worker of a runtime is alone with its wheel. */
+static inline void lock_wheel(struct mrt__worker *v)
 {
-	atomic_store_explicit(&v->wheel_next, mrt__wheel_next(&v->wheel), memory_order_relaxed);
+	if (v->sched->workers_nr > 1)
+		mrt__lock(&v->wheel_lock);
+}
+
+static inline void unlock_wheel(struct mrt__worker *v)
+{
+	if (v->sched->workers_nr > 1)
+		mrt__unlock(&v->wheel_lock);
+}
+
+/* Under the lock, as all that write it. [WORKER.wheel_next] orders nothing, so it has no partner: a hint for parking and
+ * for the sentry, each of which looks again under the lock. It is mrt__wheel_next(), or earlier. */
+static inline uint64_t published_next(const struct mrt__worker *v)
+{
+	return atomic_load_explicit(&v->wheel_next, memory_order_relaxed);
+}
+
+static inline void publish_next(struct mrt__worker *v, uint64_t next)
+{
+	atomic_store_explicit(&v->wheel_next, next, memory_order_relaxed);
 }
 
 /* Insert a sleep or deadline into the owner's wheel. */
 static void add_timer(struct mrt__worker *w, struct mrt__op *op, uint64_t deadline_ns, uint64_t now)
 {
+	bool moved;
+
 	op->timer.owner = w->index;
 	op->timer.pprev = NULL;
-	mrt__lock(&w->wheel_lock);
+	lock_wheel(w);
 	set_state(&op->timer, TIMER_ARMED);
 	/* after an idle hour "soon" would be a coarse slot of the wheel's old time, to be moved down entry by entry */
-	mrt__wheel_catch_up(&w->wheel, now);
+	moved = mrt__wheel_catch_up(&w->wheel, now);
 	mrt__wheel_insert(&w->wheel, &op->timer, deadline_ns);
-	publish_next(w);
+	if (mrt__unlikely(moved || mrt__wheel_is_far(&op->timer)))
+		publish_next(w, mrt__wheel_next(&w->wheel));
+	else if (deadline_ns < published_next(w))
+		publish_next(w, deadline_ns);
 	mrt__stat_set(&w->stats->timers, mrt__wheel_nr(&w->wheel));
-	mrt__unlock(&w->wheel_lock);
+	unlock_wheel(w);
 }
 
 bool mrt__worker_timer_cancel(struct mrt__sched *s, struct mrt__op *op)
@@ -62,17 +86,31 @@ bool mrt__worker_timer_cancel(struct mrt__sched *s, struct mrt__op *op)
 	struct mrt__worker *v = s->workers[op->timer.owner];
 	bool armed;
 
-	mrt__lock(&v->wheel_lock);
+	lock_wheel(v);
 	/* relaxed: under the lock */
 	armed = atomic_load_explicit(&op->timer.state, memory_order_relaxed) == TIMER_ARMED;
 	if (armed) {
 		mrt__wheel_remove(&v->wheel, &op->timer);
 		set_state(&op->timer, TIMER_CANCELLED);
 		mrt__stat_set(&v->stats->timers, mrt__wheel_nr(&v->wheel));
-		publish_next(v); /* if it was the earliest, nobody need wake for it */
+		if (op->timer.deadline_ns <= published_next(v)) /* it was the earliest: nobody need wake for it */
+			publish_next(v, mrt__wheel_next(&v->wheel));
 	}
-	mrt__unlock(&v->wheel_lock);
+	unlock_wheel(v);
 	return armed;
+}
+
+uint64_t mrt__worker_wheel_wake(struct mrt__worker *w, uint64_t now)
+{
+	/* a sentry that takes timers out only makes it later */
+	uint64_t next = published_next(w);
+
+	if (next == UINT64_MAX || next <= now)
+		return next;
+	lock_wheel(w);
+	next = mrt__wheel_next_within(&w->wheel, w->sched->timer_slack_ns);
+	unlock_wheel(w);
+	return next;
 }
 
 unsigned mrt__worker_fire(struct mrt__worker *w, struct mrt__worker *v, uint64_t now, unsigned max)
@@ -83,23 +121,32 @@ unsigned mrt__worker_fire(struct mrt__worker *w, struct mrt__worker *v, uint64_t
 	/* a hold may only move entries down (a cascade is bounded, too), so holds have a bound of their own */
 	while (due && total < max && holds++ < max / MRT__TIMERS_PER_HOLD + MOVING_HOLDS_MAX) {
 		unsigned want = mrt__min(max - total, MRT__TIMERS_PER_HOLD);
-		struct mrt__wheel_entry *e = NULL, *next;
+		struct mrt__wheel_entry *e = NULL, *next, *ahead;
 
 		if (v == w)
-			mrt__lock(&v->wheel_lock);
+			lock_wheel(v);
 		else if (!mrt__lock_try(&v->wheel_lock))
 			break;
 		nr = mrt__wheel_advance(&v->wheel, now, want, &e);
-		for (i = 0, next = e; i < nr && next; i++, next = next->next)
+		for (i = 0, next = e; i < nr && next; i++, next = next->next) {
 			set_state(next, TIMER_FIRED);
+			/* nobody has looked at the op since it began to sleep; the entry is behind its first line */
+			__builtin_prefetch(op_of_entry(next), 1);
+		}
 		due = mrt__wheel_is_due(&v->wheel, now);
-		publish_next(v);
+		publish_next(v, mrt__wheel_next(&v->wheel));
 		mrt__stat_set(&v->stats->timers, mrt__wheel_nr(&v->wheel));
-		mrt__unlock(&v->wheel_lock);
+		unlock_wheel(v);
 		if (e)
 			mrt__fire(timer_fire, w->index, v->index, nr, now - e->deadline_ns);
+		for (i = 0, ahead = e; ahead && i < MRT__OP_PREFETCH_AHEAD; i++, ahead = ahead->next)
+			mrt__op_prefetch_task(op_of_entry(ahead));
 		for (i = 0; e; e = next, i++) {
 			next = e->next;
+			if (ahead) {
+				mrt__op_prefetch_task(op_of_entry(ahead));
+				ahead = ahead->next; /* still linked: it is not finished before we have come to it */
+			}
 			mrt__op_finish(op_of_entry(e), 0);
 		}
 		total += i;

@@ -394,8 +394,20 @@ static void abort_all(struct mrt__worker *w)
 
 /* ---- the ring turn ---- */
 
+/* A thread that is woken may take this CPU at once: not before all calls of a poll are queued, and one wake serves them all. */
+static inline void send_calls(struct mrt__worker *w)
+{
+	void (*calls_due)(struct mrt__pool *pool) = w->calls_due;
+
+	if (mrt__unlikely(calls_due)) {
+		w->calls_due = NULL;
+		calls_due(w->sched->pool);
+	}
+}
+
 void mrt__worker_flush(struct mrt__worker *w)
 {
+	send_calls(w);
 	if (mrt__ring_staged(w->ring) > 0)
 		(void)mrt__ring_flush(w->ring); /* what is not taken stays staged for the next turn */
 	if (mrt__unlikely(w->polled_inflight > 0))
@@ -696,6 +708,7 @@ static inline __attribute__((always_inline)) bool turn(struct mrt__worker *w, st
 		report_tasks(w);
 	drain_told(w);
 	drain_mailbox(w);
+	send_calls(w);
 	/* relaxed: it comes with a wake, and its lock orders the rest */
 	if (mrt__unlikely(atomic_load_explicit(&w->sched->files->version, memory_order_relaxed) != w->files_seen ||
 			  w->cancels_due > 0))
@@ -807,19 +820,23 @@ static struct mrt_task *next_task(struct mrt__worker *w)
 }
 
 /* The last searcher looks at every queue: what was pushed while it searched woke nobody. */
-static bool work_anywhere(struct mrt__sched *s)
+static bool work_elsewhere(struct mrt__worker *w)
 {
+	struct mrt__sched *s = w->sched;
 	unsigned i;
 
 	if (mrt__inject_len(&s->inject) > 0)
 		return true;
 	for (i = 0; i < s->workers_nr; i++)
-		if (mrt__runq_has_work(&s->workers[i]->runq))
+		if (s->workers[i] != w && mrt__runq_has_work(&s->workers[i]->runq))
 			return true;
 	return false;
 }
 
-static __attribute__((noinline)) void leave_search(struct mrt__worker *w)
+/*
+ * @param found  tasks in our own queue that we run next: 1, or 0 if we have it in hand. They are no work for others
+ */
+static __attribute__((noinline)) void leave_search(struct mrt__worker *w, unsigned found)
 {
 	w->searching = false;
 	mrt__stat_set(&w->stats->state, MRT_WORKER_RUNNING);
@@ -827,7 +844,7 @@ static __attribute__((noinline)) void leave_search(struct mrt__worker *w)
 	 * The last searcher to find work wakes another, if there is more: whoever pushed before our count fell saw a
 	 * searcher and woke nobody, and its push is visible here. (Without the look each lone request wakes two.)
 	 */
-	if (mrt__idle_end_search(&w->sched->idle) && work_anywhere(w->sched))
+	if (mrt__idle_end_search(&w->sched->idle) && (mrt__runq_len(&w->runq) > found || work_elsewhere(w)))
 		mrt__sched_notify(w->sched);
 }
 
@@ -863,7 +880,7 @@ static __attribute__((noinline)) void first_after_park(struct mrt__worker *w)
 static inline void run(struct mrt__worker *w, struct mrt_task *t)
 {
 	if (mrt__unlikely(w->searching))
-		leave_search(w);
+		leave_search(w, 0);
 	if (mrt__unlikely(w->woken))
 		first_after_park(w);
 	w->budget = MRT__BUDGET;
@@ -972,7 +989,7 @@ static __attribute__((noinline)) enum mrt__tick tick_without_work(struct mrt__wo
 	if (turn(w, f, late)) {
 		/* found at home: whoever was woken to search need not, and tells the others */
 		if (mrt__unlikely(w->searching))
-			leave_search(w);
+			leave_search(w, 1);
 		w->event_left = w->event_interval;
 		return MRT__TICK_RAN;
 	}
@@ -989,7 +1006,7 @@ static __attribute__((noinline)) enum mrt__tick tick_without_work(struct mrt__wo
 	if (mrt__unlikely(w->polled_inflight > 0)) {
 		/* nothing would wake us: between two looks at the devices we are no searcher, but free for work */
 		if (w->searching)
-			leave_search(w);
+			leave_search(w, 0);
 		return MRT__TICK_RAN;
 	}
 	if (mrt__likely(!trim(w)))
@@ -1058,15 +1075,14 @@ bool mrt__worker_park_begin(struct mrt__worker *w, uint64_t *ret_timeout_ns)
 	last = mrt__idle_park(&s->idle, w->index, w->searching);
 	w->searching = false;
 	mrt__sentry_on_park(w);
-	if (last && work_anywhere(s))
+	if (last && (mrt__runq_has_work(&w->runq) || work_elsewhere(w)))
 		mrt__sched_notify(s);
 	if (!mrt__park_begin(&w->park)) {
 		left_idle(w);
 		mrt__worker_flush(w); /* what the wait was to submit */
 		return false;
 	}
-	/* relaxed: ours; a sentry that takes timers out only makes it later */
-	next = atomic_load_explicit(&w->wheel_next, memory_order_relaxed);
+	next = mrt__worker_wheel_wake(w, now);
 	*ret_timeout_ns = next == UINT64_MAX ? UINT64_MAX : next > now ? next - now : 0;
 	if (mrt__unlikely(has_submittable(w)))
 		*ret_timeout_ns = 0;

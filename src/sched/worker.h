@@ -33,6 +33,8 @@ struct mrt__foresight {
 };
 #define MRT__FORESIGHTS_NR 64u
 
+struct mrt__pool;
+
 struct mrt__worker {
 	/* ---- the owner's, and const ---- */
 	struct mrt__sched *sched;
@@ -69,6 +71,7 @@ struct mrt__worker {
 	uint32_t spilled_nr;
 	struct mrt__op *queued_head, *queued_tail; /* ops without credit or SQE, by done_next */
 	uint32_t queued_nr;
+	void (*calls_due)(struct mrt__pool *pool); /* to be called: blocking calls wait, and no thread was woken; else NULL */
 	struct mrt__rand rand;
 	uint64_t last_id;               /* of the tasks that it has spawned */
 	uint64_t tune_ns;               /* start of the current sample, and polls then */
@@ -261,7 +264,7 @@ static inline __attribute__((always_inline)) void mrt__worker_schedule_joiner(st
 /* Send a task that was asked (MRT__ASK_TELL) to its keeper, and wake it. @thread any; t may be gone afterwards */
 void mrt__tell(struct mrt__worker *keeper, struct mrt_task *t);
 
-/* Submit what is staged. */
+/* Submit what is staged, and have blocking calls begin. */
 void mrt__worker_flush(struct mrt__worker *w);
 
 /* Send staged and queued ops as far as credits and SQEs allow. */
@@ -269,6 +272,9 @@ void mrt__worker_resubmit(struct mrt__worker *w);
 
 /* Fire due timers of v's wheel on w, at most max. @return number fired */
 unsigned mrt__worker_fire(struct mrt__worker *w, struct mrt__worker *v, uint64_t now, unsigned max);
+
+/* When a worker that goes to sleep is to wake for its wheel; UINT64_MAX: never. @thread owner */
+uint64_t mrt__worker_wheel_wake(struct mrt__worker *w, uint64_t now);
 
 /* Take a sleep or deadline out of whichever wheel it is in; false: it has fired. */
 bool mrt__worker_timer_cancel(struct mrt__sched *s, struct mrt__op *op);

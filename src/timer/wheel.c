@@ -161,7 +161,7 @@ static inline uint64_t slot_start(const struct mrt__wheel *w, unsigned idx)
 
 void mrt__wheel_init(struct mrt__wheel *w, uint64_t now_ns)
 {
-	w->start_ns = now_ns;
+	w->start_ns = w->seen_ns = now_ns;
 	w->elapsed = 0;
 	w->nr = 0;
 	w->moving = NULL;
@@ -220,6 +220,34 @@ uint64_t mrt__wheel_next(const struct mrt__wheel *w)
 	/* The first slot of the top may have only entries of later turns; then other slots have earlier ones. */
 	start = slot_start(w, idx);
 	return (position(w, min) ^ start) >> level_shift(LEVEL_TOP) ? instant(w, start) : min;
+}
+
+/*
+ * The latest of the slots' earliest deadlines that is within the slack. On the level of the limit, slots up to the one that
+ * the limit is in; on those below, all. The first of these that is looked at may be beyond the limit, no other.
+ */
+uint64_t mrt__wheel_next_within(const struct mrt__wheel *w, uint64_t slack_ns)
+{
+	uint64_t first = mrt__wheel_next(w), limit = first + slack_ns, occupied, min;
+	unsigned idx, level, bit;
+
+	if (!w->levels || w->moving || limit < first)
+		return first;
+	idx = slot_index(w, mrt__max(position(w, limit), w->elapsed));
+	level = idx / MRT__WHEEL_SLOTS_NR;
+	if (level == LEVEL_TOP)
+		return first;
+	for (occupied = w->occupied[level] & ~UINT64_C(0) >> (SLOT_MASK - (idx & SLOT_MASK));;
+	     occupied = w->occupied[--level]) {
+		for (; occupied; occupied ^= UINT64_C(1) << bit) {
+			bit = SLOT_MASK - (unsigned)__builtin_clzll(occupied);
+			min = w->slots[level * MRT__WHEEL_SLOTS_NR + bit].deadline_ns_min;
+			if (min <= limit)
+				return mrt__max(min, first);
+		}
+		if (level == 0)
+			return first;
+	}
 }
 
 static inline void expire(struct advance *a, struct mrt__wheel_entry *e)
@@ -387,8 +415,10 @@ unsigned mrt__wheel_advance(struct mrt__wheel *w, uint64_t now_ns, unsigned max,
 		}
 	}
 	/* Inserts to come are to be placed by the time that it is, whether or not something was due. */
-	if (is_clear && a.now > w->elapsed)
+	if (is_clear && a.now > w->elapsed) {
 		w->elapsed = a.now;
+		w->seen_ns = now_ns;
+	}
 	*a.list_tail = NULL;
 	return max - a.expire_left;
 }

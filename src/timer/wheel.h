@@ -21,6 +21,9 @@
 #include <stdint.h>
 #include <stdio.h>
 
+#include "base/clock.h"
+#include "base/compiler.h"
+
 #define MRT__WHEEL_LEVELS_MS_NR 6u      /* the wheel proper: slots of 1 ms, 64 ms, 4.1 s, 4.4 min, 4.7 h, 12.4 days */
 #define MRT__WHEEL_LEVELS_NS_NR 4u      /* below it: they sort the millisecond that is due */
 #define MRT__WHEEL_LEVELS_NR (MRT__WHEEL_LEVELS_MS_NR + MRT__WHEEL_LEVELS_NS_NR)
@@ -56,6 +59,7 @@ struct mrt__wheel_slot {
 struct mrt__wheel {
 	uint64_t start_ns;              /* time zero of positions */
 	uint64_t elapsed;               /* position up to which all is expired; no slot that starts earlier has entries */
+	uint64_t seen_ns;               /* `elapsed` is not before this: the now of an advance that left nothing to do */
 	uint64_t nr;                    /* entries linked */
 	struct mrt__wheel_entry *moving; /* rest of the slot that is being cascaded; they have left their slot */
 	struct mrt__wheel_entry **moving_tail; /* its last entry's next; undefined if moving is NULL */
@@ -141,22 +145,44 @@ unsigned mrt__wheel_advance(struct mrt__wheel *w, uint64_t now_ns, unsigned max,
 uint64_t mrt__wheel_next(const struct mrt__wheel *w);
 
 /**
- * Tell the wheel what time it is, expiring nothing. O(1), a few ns.
+ * Tell the wheel what time it is, expiring nothing. O(1), a few ns; a compare if it knows of this millisecond.
  *
  * An entry's slot is as wide as its distance from the time that the wheel knows. If that is an hour old, because
  * nothing was due for an hour, the next million sleeps share one slot and would be moved when the first of them is
  * due, which makes that one late by all the moves. So whoever inserts without having called advance() in this tick
- * calls this first.
+ * calls this first. A time that is less than a millisecond old will do: what is due in the next one then stands in a slot
+ * of a millisecond at most, which is taken apart when it comes due.
  *
  * @thread  any, under the caller's lock
  * @blocks  never
+ * @return false: it knew, and nothing has changed
  */
-static inline void mrt__wheel_catch_up(struct mrt__wheel *w, uint64_t now_ns)
+static inline bool mrt__wheel_catch_up(struct mrt__wheel *w, uint64_t now_ns)
 {
 	struct mrt__wheel_entry *none;
 
+	if (mrt__likely(now_ns - w->seen_ns < MRT__NS_PER_MS)) /* a clock that stepped back: a huge difference */
+		return false;
 	(void)mrt__wheel_advance(w, now_ns, 0, &none); /* always 0 */
+	return true;
 }
+
+/* Is the entry, which is linked, on the top level? Then advance() may be needed before its deadline. @thread as next() */
+static inline bool mrt__wheel_is_far(const struct mrt__wheel_entry *e)
+{
+	return e->where >= (MRT__WHEEL_LEVELS_NR - 1) * MRT__WHEEL_SLOTS_NR;
+}
+
+/**
+ * Until when may one who is allowed to be late by slack_ns sleep, so that as much as possible is due then? O(levels).
+ *
+ * The instant is one at which something is due, as far as the wheel knows: a deadline that is alone is not delayed.
+ *
+ * @thread  as next()
+ * @blocks  never
+ * @return next(), or up to slack_ns later
+ */
+uint64_t mrt__wheel_next_within(const struct mrt__wheel *w, uint64_t slack_ns);
 
 /* Has advance(now_ns) something to do? Also right at now_ns == UINT64_MAX, which expires all. @thread as next() */
 static inline bool mrt__wheel_is_due(const struct mrt__wheel *w, uint64_t now_ns)

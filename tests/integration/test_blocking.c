@@ -3,7 +3,8 @@
  * The blocking pool, through mrt_blocking() on a real runtime.
  *
  * Proven: results, the thread cap and the queue bound to the call, that threads are started only when nobody is idle,
- * leave after their keep-alive and have all signals blocked; cancel before and after the begin; shutdown with a call
+ * leave after their keep-alive and have all signals blocked; that short calls wake few threads and none that blocks holds
+ * up another, that a task is woken once for all that it waits for; cancel before and after the begin; shutdown with a call
  * that blocks. Not proven: the failure of pthread_create with threads left (a memory limit cannot be set precisely
  * enough); with none left it is provoked by RLIMIT_AS.
  */
@@ -15,9 +16,11 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <time.h>
 
 #include <martlet/martlet.h>
 
@@ -33,6 +36,8 @@
 #define LIMIT_S 30
 #define FLAVOURS_NR 2   /* loop index: 0 multi-thread with 2 workers, 1 current-thread */
 #define OPS_NR 8
+#define ROUND_NR 16
+#define TRIES 5         /* of what a machine that is busy elsewhere may spoil */
 
 struct settings {
 	uint32_t threads_max;
@@ -143,6 +148,13 @@ static void gate_await_inside(unsigned nr)
 	pthread_mutex_unlock(&gate.lock);
 }
 
+static void *opener_main(void *arg)
+{
+	gate_await_inside((unsigned)(uintptr_t)arg);
+	gate_open();
+	return NULL;
+}
+
 static int64_t square(void *arg)
 {
 	return (int64_t)((uintptr_t)arg * (uintptr_t)arg);
@@ -201,6 +213,7 @@ SCRIPT(pool_threads_have_a_name_and_block_all_signals, 0)
 	MRT_BEGIN(self);
 	ck_assert_int_eq(pthread_sigmask(SIG_SETMASK, NULL, &before), 0);
 	mrt_blocking(&s->op[0], looks_around, NULL);
+	mrt_flush();
 	ck_assert_int_eq(pthread_sigmask(SIG_SETMASK, NULL, &after), 0);
 	for (int sig = 1; sig < 32; sig++)      /* the submitter's are as they were */
 		ck_assert_int_eq(sigismember(&before, sig), sigismember(&after, sig));
@@ -218,6 +231,7 @@ SCRIPT(calls_that_block_get_a_thread_each, .threads_max = 4)
 	MRT_BEGIN(self);
 	for (s->i = 0; s->i < 4; s->i++)
 		mrt_blocking(&s->op[s->i], gate_pass, NR(s->i));
+	mrt_flush();
 	gate_await_inside(4);
 	ck_assert_uint_eq(stats_now(mrt_runtime_self()).blocking_threads, 4);
 	gate_open();
@@ -249,6 +263,7 @@ SCRIPT(a_call_beyond_the_cap_waits_and_still_runs, .threads_max = 1)
 
 	MRT_BEGIN(self);
 	mrt_blocking(&s->op[0], gate_pass, NR(1));
+	mrt_flush();
 	gate_await_inside(1);
 	mrt_blocking(&s->op[1], gate_pass, NR(2));
 	mrt_blocking(&s->op[2], square, NR(3));
@@ -274,6 +289,7 @@ SCRIPT(a_full_queue_refuses_and_runs_what_it_took, .threads_max = 2, .queue_max 
 	mrt_blocking(&s->op[3], gate_pass, NR(3));
 	ck_assert(mrt_op_is_done(&s->op[3]));
 	ck_assert_int_eq(s->op[3].res, -EAGAIN);
+	mrt_flush();
 	gate_await_inside(2);
 	mrt_blocking(&s->op[4], gate_pass, NR(4));
 	ck_assert(mrt_op_is_done(&s->op[4]));
@@ -292,6 +308,7 @@ SCRIPT(cancel_works_until_the_call_has_begun, .threads_max = 1)
 
 	MRT_BEGIN(self);
 	mrt_blocking(&s->op[0], gate_pass, NR(5));
+	mrt_flush();
 	gate_await_inside(1);
 	mrt_blocking(&s->op[1], square, NR(1));
 	mrt_blocking(&s->op[2], square, NR(2));
@@ -323,6 +340,7 @@ static enum mrt_poll caller_poll(struct mrt_task *self, void *frame)
 
 	MRT_BEGIN(self);
 	mrt_blocking(&c->op[0], gate_pass, &c->op[0]);   /* its argument is in the frame */
+	mrt_flush();
 	gate_await_inside(1);
 	mrt_blocking(&c->op[1], square, NR(2));
 	MRT_RETURN(self, 1);
@@ -353,6 +371,7 @@ SCRIPT(a_thread_leaves_after_its_keep_alive, .threads_max = 8, .keep_alive_ns = 
 	MRT_BEGIN(self);
 	for (s->i = 0; s->i < 4; s->i++)
 		mrt_blocking(&s->op[s->i], gate_pass, NULL);
+	mrt_flush();
 	gate_await_inside(4);
 	gate_open();
 	MRT_AWAIT_ALL(self, ops, 4);
@@ -384,6 +403,148 @@ SCRIPT(a_call_is_not_lost_on_a_thread_that_is_about_to_leave, .threads_max = 2, 
 	}
 	MRT_RETURN(self, 0);
 }
+
+/* ---- who is woken ---- */
+
+struct rounds {
+	struct mrt_op ops[3 * ROUND_NR];
+	struct mrt_op *all[3 * ROUND_NR];
+	mrt_blocking_fn fn;
+	unsigned nr;            /* of calls in a round */
+	unsigned i, rounds;
+};
+
+static enum mrt_poll rounds_poll(struct mrt_task *self, void *frame)
+{
+	struct rounds *f = frame;
+	unsigned i;
+
+	MRT_BEGIN(self);
+	for (f->i = 0; f->i < f->rounds; f->i++) {
+		for (i = 0; i < f->nr; i++)
+			f->all[i] = mrt_blocking(&f->ops[i], f->fn, NR(i));
+		MRT_AWAIT_ALL(self, f->all, f->nr);
+		for (i = 0; i < f->nr; i++)
+			ck_assert_int_ge(f->ops[i].res, 0);
+	}
+	MRT_RETURN(self, 0);
+}
+
+static void rounds_run(struct mrt_runtime *rt, mrt_blocking_fn fn, unsigned nr, unsigned rounds)
+{
+	struct rounds f = { .fn = fn, .nr = nr, .rounds = rounds };
+
+	ck_assert_int_eq(mrt_block_on(rt, rounds_poll, &f, sizeof(f), NULL), 0);
+}
+
+static uint64_t parks_of(struct mrt_runtime *rt)
+{
+	struct mrt_worker_stats stats;
+	uint64_t parks = 0;
+	unsigned i;
+
+	for (i = 0; i < mrt_runtime_workers_nr(rt); i++) {
+		ck_assert_int_eq(mrt_stats_get(rt, i, &stats), 0);
+		parks += stats.parks - stats.sentry_wakes;
+	}
+	return parks;
+}
+
+/* Whoever is woken for the first of them has done them all before the next one comes. A wake for each would be 16. */
+START_TEST(short_calls_wake_few_threads)
+{
+	struct mrt_runtime *rt = runtime_create(_i, (struct settings){ .threads_max = 0 });
+	double wakes = ROUND_NR, parks = ROUND_NR;
+	uint64_t wakes_before, parks_before;
+	unsigned tries;
+
+	rounds_run(rt, square, ROUND_NR, 50);
+	for (tries = 0; tries < TRIES && (wakes > 4 || parks > 2); tries++) {
+		wakes_before = stats_now(rt).blocking_wakes;
+		parks_before = parks_of(rt);
+		rounds_run(rt, square, ROUND_NR, 200);
+		wakes = (double)(stats_now(rt).blocking_wakes - wakes_before) / 200;
+		parks = (double)(parks_of(rt) - parks_before) / 200;
+		printf("%d calls at once, flavour %d: %.2f threads woken, %.2f parks\n", ROUND_NR, _i, wakes, parks);
+	}
+	ck_assert_msg(wakes <= 4, "%.2f threads were woken for %d calls", wakes, ROUND_NR);
+	ck_assert_msg(parks <= 2, "%.2f parks for %d calls", parks, ROUND_NR);
+	mrt_runtime_destroy(rt);
+}
+END_TEST
+
+static int64_t dozes(void *arg)
+{
+	struct timespec ts = { .tv_nsec = 200000 };
+
+	(void)arg;
+	(void)nanosleep(&ts, NULL); /* shorter, with a signal */
+	return 0;
+}
+
+/* The pool's thread counts down for the task, and wakes its worker at the end. */
+START_TEST(a_task_that_awaits_many_calls_is_woken_once)
+{
+	struct mrt_runtime *rt = runtime_create(1, (struct settings){ .threads_max = 1 });
+	uint64_t parks;
+
+	rounds_run(rt, dozes, 1, 1);
+	parks = parks_of(rt);
+	rounds_run(rt, dozes, ROUND_NR, 4);
+	ck_assert_uint_le(parks_of(rt) - parks, 8);
+	mrt_runtime_destroy(rt);
+}
+END_TEST
+
+/* More and more threads are sent for: with the first few only, the others would wait for ever. Then those are awake anyhow. */
+START_TEST(each_of_many_calls_that_block_begins)
+{
+	struct mrt_runtime *rt = runtime_create(_i, (struct settings){ .threads_max = 3 * ROUND_NR });
+	struct rounds f = { .fn = gate_pass, .nr = 3 * ROUND_NR, .rounds = 1 };
+	pthread_t opener;
+	unsigned i;
+
+	for (i = 0; i < 3; i++) {
+		gate.inside = 0;
+		gate.open = false;
+		ck_assert_int_eq(pthread_create(&opener, NULL, opener_main, NR(f.nr)), 0);
+		ck_assert_int_eq(mrt_block_on(rt, rounds_poll, &f, sizeof(f), NULL), 0);
+		ck_assert_int_eq(pthread_join(opener, NULL), 0);
+	}
+	ck_assert_uint_eq(stats_now(rt).blocking_threads, f.nr);
+	mrt_runtime_destroy(rt);
+}
+END_TEST
+
+static enum mrt_poll leaves_a_call_poll(struct mrt_task *self, void *frame)
+{
+	struct script *s = frame;
+
+	MRT_BEGIN(self);
+	MRT_AWAIT(self, mrt_blocking(&s->op[0], gate_pass, NR(7)));
+	ck_assert_int_eq(s->op[0].res, 7);
+	MRT_RETURN(self, 0);
+}
+
+static enum mrt_poll spawns_poll(struct mrt_task *self, void *frame)
+{
+	(void)frame;
+	MRT_BEGIN(self);
+	ck_assert_int_eq(mrt_spawn(NULL, leaves_a_call_poll, NULL, sizeof(struct script), NULL, NULL), 0);
+	MRT_RETURN(self, 0);
+}
+
+/* Nobody drives the runtime any more, and yet it begins. */
+START_TEST(a_call_begins_though_the_drive_has_ended)
+{
+	struct mrt_runtime *rt = runtime_create(1, (struct settings){ .threads_max = 1 });
+
+	ck_assert_int_eq(mrt_block_on(rt, spawns_poll, NULL, 0, NULL), 0);
+	gate_await_inside(1);
+	gate_open();
+	mrt_runtime_destroy(rt);
+}
+END_TEST
 
 /* ---- shutdown ---- */
 
@@ -500,6 +661,7 @@ static enum mrt_poll no_thread_poll(struct mrt_task *self, void *frame)
 	none = (struct rlimit){ .rlim_cur = 1 << 20, .rlim_max = old.rlim_max };
 	ck_assert_int_eq(setrlimit(RLIMIT_AS, &none), 0);   /* below what is mapped: no new stack */
 	mrt_blocking(&s->op[0], square, NR(2));
+	mrt_flush();
 	ck_assert_int_eq(setrlimit(RLIMIT_AS, &old), 0);
 	MRT_AWAIT(self, &s->op[0]);
 	ck_assert_int_eq(s->op[0].res, -EAGAIN);
@@ -520,7 +682,8 @@ END_TEST
 static Suite *blocking_suite(void)
 {
 	Suite *s = suite_create("blocking");
-	TCase *calls = tcase_create("calls"), *threads = tcase_create("threads"), *end = tcase_create("shutdown");
+	TCase *calls = tcase_create("calls"), *threads = tcase_create("threads"), *end = tcase_create("shutdown"),
+	      *woken = tcase_create("woken");
 
 	tcase_set_timeout(calls, LIMIT_S);
 	ADD(calls, a_call_runs_elsewhere_and_its_result_comes_back);
@@ -541,6 +704,13 @@ static Suite *blocking_suite(void)
 	ADD(threads, without_any_thread_the_call_fails_and_the_pool_recovers);
 #endif
 	suite_add_tcase(s, threads);
+
+	tcase_set_timeout(woken, LIMIT_S);
+	ADD(woken, short_calls_wake_few_threads);
+	ADD(woken, each_of_many_calls_that_block_begins);
+	tcase_add_test(woken, a_task_that_awaits_many_calls_is_woken_once);
+	tcase_add_test(woken, a_call_begins_though_the_drive_has_ended);
+	suite_add_tcase(s, woken);
 
 	tcase_set_timeout(end, LIMIT_S);
 	tcase_add_test(end, shutdown_waits_for_a_call_that_blocks_as_long_as_it_is_told);

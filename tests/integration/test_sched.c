@@ -581,6 +581,51 @@ START_TEST(a_request_that_is_waited_for_costs_one_enter)
 }
 END_TEST
 
+ITEST_CHILD(waiter, { struct mrt_op op; struct mrt_notify *notify; atomic_uint *got; })
+{
+	MRT_BEGIN(self);
+	/* relaxed: counts */
+	while (atomic_fetch_add_explicit(f->got, 1, memory_order_relaxed) < 400)
+		MRT_AWAIT(self, mrt_notify_wait(&f->op, f->notify));
+	MRT_RETURN(self, 0);
+}
+
+/* Whoever finds it searches no more, and has no reason to wake another: what it found it runs itself. */
+START_TEST(a_request_from_outside_wakes_one_worker)
+{
+	struct mrt_runtime *rt = itest_runtime(ITEST_TWO);
+	struct mrt_worker_stats before, after;
+	double per_request = 1e9;
+	struct mrt_notify notify;
+	struct mrt_task *task;
+	atomic_uint got;
+	struct waiter f = { .notify = &notify, .got = &got };
+	int tries;
+	unsigned i;
+	bool parked;
+
+	mrt_notify_init(&notify);
+	for (tries = 0; tries < TRIES && per_request > 1.2; tries++) {
+		atomic_store_explicit(&got, 0, memory_order_relaxed);
+		task = itest_spawn(rt, waiter_poll, &f, sizeof(f));
+		ITEST_WAIT(((void)sum_of(rt, &parked), parked), 5000);
+		before = itest_stats(rt);
+		for (i = 2; i <= 401; i++) {
+			mrt_notify_one(&notify);
+			ITEST_WAIT(((void)sum_of(rt, &parked),
+				    parked && atomic_load_explicit(&got, memory_order_relaxed) == i), 5000);
+		}
+		after = itest_stats(rt);
+		ck_assert_int_eq(itest_join(task), 0);
+		/* a sentry's wakes are no request's */
+		per_request = (double)(after.parks - before.parks - (after.sentry_wakes - before.sentry_wakes)) / 400;
+		printf("notified from outside: %.3f workers woken each\n", per_request);
+	}
+	ck_assert_msg(per_request <= 1.2, "%.3f workers woken for a request", per_request);
+	mrt_runtime_destroy(rt);
+}
+END_TEST
+
 /* Or woken by its own timer. */
 ITEST_CHILD(ticker, { struct mrt_op op; int i; int nr; })
 {
@@ -850,7 +895,7 @@ START_TEST(options_out_of_range_are_refused_with_a_sentence)
 #define BAD(field, value) { offsetof(struct mrt_runtime_opts, field), value, #field }
 		BAD(flavour, 2), BAD(flags, 1u << 31), BAD(workers_nr, 1025), BAD(sq_entries, 32769), BAD(cq_entries, 65537),
 		BAD(cq_entries, 1), BAD(inject_interval, 65537), BAD(event_interval, 65537), BAD(blocking_threads_max, 65537),
-		BAD(cpus_nr, 1),
+		BAD(cpus_nr, 1), BAD(timer_slack_ns, 500001),
 #undef BAD
 	};
 	struct {
@@ -980,6 +1025,7 @@ int main(void)
 		tcase_add_loop_test(timed, an_idle_runtime_uses_no_cpu, ITEST_FLOAT, ITEST_FLOAT + 1);
 		tcase_add_test(timed, a_request_costs_one_context_switch);
 		tcase_add_test(timed, a_request_that_is_waited_for_costs_one_enter);
+		tcase_add_test(timed, a_request_from_outside_wakes_one_worker);
 		tcase_add_test(timed, a_sleep_costs_one_context_switch);
 		suite_add_tcase(suite, timed);
 	}

@@ -210,6 +210,7 @@ void sim_start(void)
 	s->tune_events = sim.opts.tune_events;
 	s->inject_interval = sim.opts.inject_interval;
 	s->event_interval = sim.opts.event_interval;
+	s->timer_slack_ns = sim_below(3) * 25 * MRT__NS_PER_US; /* 0: none */
 	s->log = on_log;
 	for (i = 0; i < MRT__OUTSIDE_HEAPS_NR; i++) {
 		pthread_mutex_init(&s->outside[i].lock, NULL);
@@ -477,7 +478,7 @@ static void check_asleep(uint64_t next_ns)
 		if (sw->stopped)
 			continue;
 		check_quiet(sw->w);
-		sim_check(due_ns == UINT64_MAX || next_ns <= due_ns + sw->slip_ns,
+		sim_check(due_ns == UINT64_MAX || next_ns <= due_ns + sw->slip_ns + sim.sched->timer_slack_ns,
 			  "all sleep until %" PRIu64 ", but a timer of worker %u is due at %" PRIu64, next_ns, i, due_ns);
 	}
 }

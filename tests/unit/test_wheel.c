@@ -492,7 +492,7 @@ START_TEST(catching_up_spreads_the_inserts_after_a_long_pause)
 	mrt__wheel_init(&wheel, START);
 	mrt__wheel_insert(&wheel, &far, now + 60 * SEC);
 	for (unsigned i = 0; i < CROWD; i++) {
-		mrt__wheel_catch_up(&wheel, now + i * US);
+		(void)mrt__wheel_catch_up(&wheel, now + i * US);
 		mrt__wheel_insert(&wheel, &crowd[i], now + SEC + i * 10 * US);
 	}
 	assert_sound();
@@ -514,12 +514,56 @@ START_TEST(catching_up_expires_nothing)
 	for (unsigned i = 0; i < MRT__ARRAY_NR(e); i++)
 		mrt__wheel_insert(&wheel, &e[i], START + i * 7 * SEC);
 	for (unsigned i = 0; i < 2 * MRT__ARRAY_NR(e); i++) {
-		mrt__wheel_catch_up(&wheel, START + i * 7 * SEC);
+		(void)mrt__wheel_catch_up(&wheel, START + i * 7 * SEC);
 		assert_sound();
 		must(mrt__wheel_nr(&wheel) == MRT__ARRAY_NR(e));
 		must(mrt__wheel_is_due(&wheel, START));
 	}
 	must(drain(START + 38 * 7 * SEC) == 39);
+}
+END_TEST
+
+/* ---- who may be late ---- */
+
+START_TEST(a_deadline_that_is_alone_is_not_put_off)
+{
+	struct mrt__wheel_entry e[3] = { 0 };
+
+	mrt__wheel_init(&wheel, START);
+	must(mrt__wheel_next_within(&wheel, 50 * US) == UINT64_MAX);
+	mrt__wheel_insert(&wheel, &e[0], START + 10 * MS);
+	mrt__wheel_insert(&wheel, &e[1], START + 10 * MS + 51 * US);
+	mrt__wheel_insert(&wheel, &e[2], START + 400 * DAY);
+	must(mrt__wheel_next_within(&wheel, 50 * US) == START + 10 * MS);
+	must(drain(START + 10 * MS) == 1);
+	must(mrt__wheel_next_within(&wheel, 50 * US) == START + 10 * MS + 51 * US);
+	must(drain(START + 11 * MS) == 1);
+	must(mrt__wheel_next_within(&wheel, 50 * US) == START + 400 * DAY);
+	must(mrt__wheel_next_within(&wheel, UINT64_MAX) == START + 400 * DAY);
+}
+END_TEST
+
+/* Ten thousand, 1 us apart: up to 50 at a time, and none later than that. */
+START_TEST(slack_takes_what_is_due_together)
+{
+	uint64_t now = START, first;
+	unsigned wakes = 0, fired = 0;
+
+	mrt__wheel_init(&wheel, START);
+	for (unsigned i = 0; i < 10000; i++)
+		mrt__wheel_insert(&wheel, &crowd[i], START + 5 * MS + i * US);
+	for (; mrt__wheel_nr(&wheel) > 0; wakes++) {
+		first = mrt__wheel_next(&wheel);
+		now = mrt__wheel_next_within(&wheel, 50 * US);
+		must(now >= first);
+		must(now - first <= 50 * US);
+		fired += drain(now);
+		assert_sound();
+	}
+	must(fired == 10000);
+	must(now == START + 5 * MS + 9999 * US);
+	must(wakes >= 10000 / 51);
+	must(wakes <= 10000 / 25);
 }
 END_TEST
 
@@ -642,7 +686,7 @@ static void model_step(void)
 	uint64_t next;
 
 	if (mrt__rand_below(r, 8) == 0) {
-		mrt__wheel_catch_up(&wheel, model.now);
+		(void)mrt__wheel_catch_up(&wheel, model.now);
 		assert_sound();
 	}
 	if (what < 60) {
@@ -665,6 +709,9 @@ static void model_step(void)
 	assert_sound();
 	must(mrt__wheel_nr(&wheel) == model.armed_nr);
 	must(mrt__wheel_next(&wheel) <= least_deadline());
+	next = random_log(r, 30); /* a slack */
+	must(mrt__wheel_next_within(&wheel, next) >= mrt__wheel_next(&wheel));
+	must(mrt__wheel_next_within(&wheel, next) <= mrt__clock_add(mrt__wheel_next(&wheel), next));
 	if (model.armed_nr == 0)
 		must(mrt__wheel_next(&wheel) == UINT64_MAX);
 }
@@ -842,6 +889,8 @@ static Suite *wheel_suite(void)
 	tcase_add_test(bounds, next_says_at_once_while_a_slot_is_being_moved);
 	tcase_add_test(bounds, catching_up_spreads_the_inserts_after_a_long_pause);
 	tcase_add_test(bounds, catching_up_expires_nothing);
+	tcase_add_test(bounds, a_deadline_that_is_alone_is_not_put_off);
+	tcase_add_test(bounds, slack_takes_what_is_due_together);
 	tcase_add_test(bounds, entries_can_come_and_go_while_a_slot_is_being_moved);
 	suite_add_tcase(s, bounds);
 
