@@ -23,6 +23,7 @@
 #include "base/assert.h"
 #include "base/clock.h"
 #include "sched/arena.h"
+#include "sched/cancels.h"
 #include "sched/files.h"
 #include "sched/nvme.h"
 #include "sched/op_run.h"
@@ -1034,13 +1035,14 @@ static bool may_retry(struct mrt__worker *w, struct mrt__op *op, int32_t res, bo
 		return lower_rung(w, op, polled);
 	if (res == -EINVAL)
 		return lower_buffer(w, op);
-	if (op->rflags & MRT__OPR_RETRIED)
-		return false;
-	/* a close cancels by the open file, which another handle may have, too */
-	if (res == -ECANCELED && op->flags & MRT__OPF_FILE) {
+	/* a close cancels by the open file, which another handle may have, too; and so does each time that it is sent again */
+	if (res == -ECANCELED && op->flags & MRT__OPF_FILE &&
+	    (!(op->rflags & MRT__OPR_RETRIED) || mrt__cancels_may_hit(w))) {
 		op->rflags |= MRT__OPR_RETRIED;
 		return true;
 	}
+	if (op->rflags & MRT__OPR_RETRIED)
+		return false;
 	if (!(op->flags & MRT__OPF_RETRY) || (res != -EAGAIN && res != -EINTR))
 		return false;
 	/*
@@ -1060,6 +1062,8 @@ static __attribute__((noinline)) bool step_slow(struct mrt__worker *w, struct mr
 	uint64_t addr = op->io.addr;
 	int64_t raw;
 
+	if (mrt__unlikely(op->rflags & MRT__OPR_STOPPED))
+		mrt__cancels_drop(w, op);
 	if (mrt__unlikely(polled)) {
 		w->polled_inflight--;
 		op->rflags &= (uint8_t)~MRT__OPR_POLLED;
@@ -1120,7 +1124,7 @@ static inline bool release_simple(struct mrt__worker *w, struct mrt__op *op)
 
 /* What makes an end more than a few stores: see deliver() for the second and third. */
 #define SLOW_FLAGS (MRT__OPF_ALL | MRT__OPF_OWNS_MEM)
-#define SLOW_RFLAGS (MRT__OPR_POLLED | MRT__OPR_TIMED | MRT__OPR_TERMINAL)
+#define SLOW_RFLAGS (MRT__OPR_POLLED | MRT__OPR_TIMED | MRT__OPR_TERMINAL | MRT__OPR_STOPPED)
 #define SLOW_HFLAGS (MRT__OPH_MSG | MRT__OPH_DEADLINE)
 
 /*
@@ -1386,6 +1390,7 @@ void mrt__op_cancel_on_owner(struct mrt__worker *w, struct mrt__op *op)
 		return; /* a polled ring cancels nothing: the device ends it */
 	mrt__stat_add(&w->stats->cancels, 1);
 	mrt__ring_cancel(w->ring, op);
+	mrt__cancels_add(w, op);
 }
 
 /* Nobody else completes it: as if somebody else had: the task is held, so it goes through the done
