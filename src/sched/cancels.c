@@ -10,12 +10,16 @@
 
 #include <stdlib.h>
 
+#include "base/assert.h"
 #include "base/clock.h"
 #include "base/compiler.h"
 #include "probe/stat.h"
 #include "sched/files.h"
 #include "sched/op.h"
+#include "sched/op_run.h"
 #include "sched/worker.h"
+
+_Static_assert(MRT__FILES_MAX <= MRT__CANCEL_SLOT_NONE, "a slot fits");
 
 #define WAIT_MS_MIN 1u
 #define WAIT_MS_MAX 1024u
@@ -38,19 +42,34 @@ static bool make_room(struct mrt__cancels *c)
 	return true;
 }
 
-/* @return NULL: no memory; it was sent once, which is enough nearly always */
-static struct mrt__cancel *add(struct mrt__cancels *c)
+/* @return NULL: no memory */
+static struct mrt__cancel *push(struct mrt__cancels *c, struct mrt__op *op)
 {
 	struct mrt__cancel *one;
 
 	if (!make_room(c))
 		return NULL;
 	one = &c->list[c->nr++];
+	*one = (struct mrt__cancel){ .op = op, .slots = { MRT__CANCEL_SLOT_NONE, MRT__CANCEL_SLOT_NONE } };
+	if (op)
+		op->why = (int32_t)(one - c->list);
+	return one;
+}
+
+static struct mrt__cancel *find(struct mrt__cancels *c, const struct mrt__op *op)
+{
+	uint32_t place = (uint32_t)op->why;
+
+	return place < c->nr && c->list[place].op == op ? &c->list[place] : NULL;
+}
+
+static void sent_first(struct mrt__cancels *c, struct mrt__cancel *one)
+{
+	mrt__assert(one->wait_ms == 0);
 	one->wait_ms = WAIT_MS_MIN;
 	one->due_ns = mrt__clock_now() + WAIT_MS_MIN * MRT__NS_PER_MS;
-	if (c->nr == 1 || one->due_ns < c->next_ns)
+	if (c->sent_nr++ == 0 || one->due_ns < c->next_ns)
 		c->next_ns = one->due_ns;
-	return one;
 }
 
 /* The last one takes its place. */
@@ -58,7 +77,7 @@ static void drop(struct mrt__cancels *c, struct mrt__cancel *one)
 {
 	struct mrt__cancel *last = &c->list[--c->nr];
 
-	/* next_ns may be too early from now on: then a turn finds nothing, and knows better */
+	c->sent_nr -= one->wait_ms > 0; /* next_ns may be too early from now on: then a turn finds nothing, and knows better */
 	if (one != last && last->op)
 		last->op->why = (int32_t)(one - c->list);
 	*one = *last;
@@ -71,23 +90,51 @@ static void drop(struct mrt__cancels *c, struct mrt__cancel *one)
 
 void mrt__cancels_add(struct mrt__worker *w, struct mrt__op *op)
 {
-	struct mrt__cancel *one = add(&w->cancels);
+	struct mrt__cancel *one = find(&w->cancels, op);
 
 	if (!one)
-		return;
-	one->op = op;
-	op->why = (int32_t)(one - w->cancels.list);
+		one = push(&w->cancels, op);
+	if (one) /* no memory: it was sent once, which is enough nearly always */
+		sent_first(&w->cancels, one);
+}
+
+static uint16_t slot_of(int fd)
+{
+	return mrt__is_handle(fd) ? (uint16_t)mrt__handle_slot(fd) : MRT__CANCEL_SLOT_NONE;
+}
+
+bool mrt__cancels_watch(struct mrt__worker *w, struct mrt__op *op)
+{
+	struct mrt__cancel *one = push(&w->cancels, op);
+
+	if (!one)
+		return false;
+	one->slots[0] = slot_of(op->io.fd);
+	one->slots[1] = slot_of((int)op->raw);
+	return true;
 }
 
 void mrt__cancels_drop(struct mrt__worker *w, struct mrt__op *op)
 {
-	struct mrt__cancels *c = &w->cancels;
-	uint32_t place = (uint32_t)op->why;
+	struct mrt__cancel *one = find(&w->cancels, op);
 
-	if (place >= c->nr || c->list[place].op != op)
+	if (!one)
 		return;
-	drop(c, &c->list[place]);
+	drop(&w->cancels, one);
 	op->why = 0;
+}
+
+void mrt__cancels_close(struct mrt__worker *w, unsigned slot)
+{
+	struct mrt__cancels *c = &w->cancels;
+	uint32_t i;
+
+	for (i = 0; i < c->nr; i++) {
+		const struct mrt__cancel *one = &c->list[i];
+
+		if (one->op && one->wait_ms == 0 && (one->slots[0] == slot || one->slots[1] == slot))
+			mrt__op_cancel_on_owner(w, one->op);
+	}
 }
 
 void mrt__cancels_add_file(struct mrt__worker *w, unsigned slot)
@@ -96,11 +143,11 @@ void mrt__cancels_add_file(struct mrt__worker *w, unsigned slot)
 
 	if (mrt__ring_has_opcode(w->ring, MRT__OPCODE_BIND)) /* 6.11: not such a kernel */
 		return;
-	one = add(&w->cancels);
+	one = push(&w->cancels, NULL);
 	if (!one)
 		return;
-	one->op = NULL;
-	one->slot = slot;
+	one->slots[0] = (uint16_t)slot;
+	sent_first(&w->cancels, one);
 	w->cancels.files_nr++;
 }
 
@@ -110,7 +157,7 @@ void mrt__cancels_drop_file(struct mrt__worker *w, unsigned slot)
 	uint32_t i;
 
 	for (i = 0; i < c->nr && c->files_nr > 0; i++) {
-		if (c->list[i].op || c->list[i].slot != slot)
+		if (c->list[i].op || c->list[i].slots[0] != slot)
 			continue;
 		c->files_nr--;
 		drop(c, &c->list[i]);
@@ -128,7 +175,7 @@ static bool send_again(struct mrt__worker *w, const struct mrt__cancel *one, uin
 {
 	if (!one->op) {
 		w->cancels.files_hit_ns = now + FILES_HIT_NS;
-		return mrt__file_try_cancel(w, one->slot);
+		return mrt__file_try_cancel(w, one->slots[0]);
 	}
 	if (!mrt__ring_try_cancel(w->ring, one->op))
 		return false;
@@ -147,6 +194,8 @@ void mrt__cancels_turn(struct mrt__worker *w)
 	for (i = 0; i < c->nr; i++) {
 		struct mrt__cancel *one = &c->list[i];
 
+		if (one->wait_ms == 0)
+			continue;
 		if (one->due_ns <= now && send_again(w, one, now)) {
 			one->wait_ms = mrt__min(2 * one->wait_ms, WAIT_MS_MAX);
 			one->due_ns = now + one->wait_ms * MRT__NS_PER_MS;

@@ -11,7 +11,9 @@
  * costs an SQE a second. Answers are not looked at, so they name nothing, and no op need outlive them.
  *
  * A closing file's ops are cancelled by the file, all at once. That is sent again only on kernels with the first of the above:
- * it hits the ops of other handles of the same open file, too, each time, and they are tried again as often.
+ * it hits the ops of other handles of the same open file, too, each time, and they are tried again as often. On no kernel does
+ * it find a splice by the file that is read, or one that io-wq has not begun: so splices by handle are in the list from the
+ * start, to be cancelled one by one.
  *
  * All of it is the worker's that owns the ring. An op's place in the list stands in its `why`, which nobody else uses from its
  * begin to its delivery.
@@ -25,16 +27,19 @@
 struct mrt__op;
 struct mrt__worker;
 
+#define MRT__CANCEL_SLOT_NONE UINT16_MAX
+
 struct mrt__cancel {
 	struct mrt__op *op;             /* NULL: all ops on a closing file */
-	uint32_t slot;                  /* ... the file's */
-	uint32_t wait_ms;               /* from the last time until due_ns */
+	uint16_t slots[2];              /* ... the file's; or those of a splice; or MRT__CANCEL_SLOT_NONE */
+	uint32_t wait_ms;               /* from the last time until due_ns; 0: a splice, and no cancel was sent */
 	uint64_t due_ns;
 };
 
 struct mrt__cancels {
 	uint32_t nr, max;
-	uint64_t next_ns;               /* nr > 0: none is due before */
+	uint32_t sent_nr;               /* those of nr that were sent */
+	uint64_t next_ns;               /* sent_nr > 0: none is due before */
 	struct mrt__cancel *list;       /* [max], nr of them in use, in no order */
 	uint32_t files_nr;              /* ... those that are of files */
 	uint64_t files_hit_ns;          /* until then what was sent again for a file may hit other ops; 0: never sent */
@@ -43,10 +48,16 @@ struct mrt__cancels {
 /* The ring was asked to cancel an op, for the first time. @thread the ring's owner, as all of these */
 void mrt__cancels_add(struct mrt__worker *w, struct mrt__op *op);
 
-/* A cancelled op's CQE has come. One that is not in the list is ignored. */
+/* A splice by handle is staged. @return false: no memory */
+bool mrt__cancels_watch(struct mrt__worker *w, struct mrt__op *op);
+
+/* An op's CQE has come. One that is not in the list is ignored. */
 void mrt__cancels_drop(struct mrt__worker *w, struct mrt__op *op);
 
-/* The same for the ops on a closing file. */
+/* Cancel the splices on a closing file. */
+void mrt__cancels_close(struct mrt__worker *w, unsigned slot);
+
+/* As the first and the third, for all ops on a closing file. */
 void mrt__cancels_add_file(struct mrt__worker *w, unsigned slot);
 void mrt__cancels_drop_file(struct mrt__worker *w, unsigned slot);
 

@@ -415,6 +415,7 @@ static void forget(struct mrt__worker *w, unsigned slot)
 	u->cancel_due = !send_cancels(w, slot);
 	w->cancels_due += u->cancel_due;
 	mrt__cancels_add_file(w, slot);
+	mrt__cancels_close(w, slot);
 }
 
 static void retry_cancels(struct mrt__worker *w)

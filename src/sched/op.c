@@ -504,6 +504,8 @@ static void release_files(struct mrt__worker *w, struct mrt__op *op)
 		release_file(w, op, op->io.fd);
 	if (mrt__unlikely(op->flags & MRT__OPF_FILE2))
 		release_file(w, op, second_fd(op));
+	if (mrt__unlikely(op->kind == MRT__OP_SPLICE))
+		mrt__cancels_drop(w, op);
 }
 
 static void release_held(struct mrt__worker *w, struct mrt__op *op)
@@ -540,11 +542,16 @@ static int hold(struct mrt__worker *w, struct mrt__op *op, struct staging *st)
 		err = -EBADF;
 		goto err_file;
 	}
+	if (mrt__unlikely(op->kind == MRT__OP_SPLICE) && !mrt__cancels_watch(w, op)) {
+		err = -ENOMEM;
+		goto err_second;
+	}
 	if (mrt__likely(hold_buffers(w, op, st))) {
 		op->rflags |= MRT__OPR_HELD;
 		return 0;
 	}
 	err = refuse_memory(w, op);
+err_second:
 	if (op->flags & MRT__OPF_FILE2)
 		release_file(w, op, second_fd(op));
 err_file:
@@ -1384,6 +1391,8 @@ void mrt__op_cancel_on_owner(struct mrt__worker *w, struct mrt__op *op)
 		}
 		return;
 	}
+	if (op->rflags & MRT__OPR_STOPPED)
+		return; /* the close of its handle was first */
 	/* positional file I/O may be tried again after -EINTR: not after a cancel that we know of */
 	op->rflags |= MRT__OPR_RETRIED | MRT__OPR_STOPPED;
 	if (op->rflags & MRT__OPR_POLLED)

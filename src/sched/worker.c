@@ -665,7 +665,7 @@ static inline __attribute__((always_inline)) bool turn(struct mrt__worker *w, st
 	if (mrt__unlikely(atomic_load_explicit(&w->sched->files->version, memory_order_relaxed) != w->files_seen ||
 			  w->cancels_due > 0))
 		mrt__files_turn(w);
-	if (mrt__unlikely(w->cancels.nr > 0))
+	if (mrt__unlikely(w->cancels.sent_nr > 0))
 		mrt__cancels_turn(w);
 	late = late && !mrt__ring_has_deferred(w->ring);
 	if (!late && (f || mrt__ring_staged(w->ring) > 0 || mrt__ring_has_deferred(w->ring)))
@@ -1034,7 +1034,7 @@ bool mrt__worker_park_begin(struct mrt__worker *w, uint64_t *ret_timeout_ns)
 	}
 	/* relaxed: ours; a sentry that takes timers out only makes it later */
 	next = atomic_load_explicit(&w->wheel_next, memory_order_relaxed);
-	if (mrt__unlikely(w->cancels.nr > 0))
+	if (mrt__unlikely(w->cancels.sent_nr > 0))
 		next = mrt__min(next, w->cancels.next_ns);
 	*ret_timeout_ns = next == UINT64_MAX ? UINT64_MAX : next > now ? next - now : 0;
 	if (mrt__unlikely(has_submittable(w)))

@@ -247,6 +247,81 @@ ITEST_TASK(a_cancel_is_not_lost_while_io_wq_takes_the_op, {
 }
 
 /*
+ * The same for the cancels that a handle's close sends: of the pipe that is read, or of the one that is written. The kernel
+ * knows a splice by the latter, and that only when a thread has begun with it.
+ */
+ITEST_TASK(a_close_ends_a_splice_at_any_time, {
+	struct mrt_op op[TAKEN_NR]; struct mrt_op *ops[TAKEN_NR]; struct mrt_op pause; int from[2]; int to[2]; int round;
+	int fds[2]; int handle;
+})
+{
+	int i, side;
+
+	MRT_BEGIN(self);
+	ck_assert_int_eq(pipe2(f->from, O_CLOEXEC), 0);
+	ck_assert_int_eq(pipe2(f->to, O_CLOEXEC), 0);
+	for (f->round = 0; f->round < TAKEN_PASSES * TAKEN_DELAYS; f->round++) {
+		side = f->round % 2;
+		f->fds[0] = f->from[0];
+		f->fds[1] = f->to[1];
+		f->handle = mrt_file_register(NULL, f->fds[side], 0);
+		ck_assert_int_gt(f->handle, 0);
+		f->fds[side] = f->handle;
+		for (i = 0; i < TAKEN_NR; i++)
+			f->ops[i] = mrt_splice(&f->op[i], f->fds[0], MRT_OFF_CURRENT, f->fds[1], MRT_OFF_CURRENT, 16, 0);
+		MRT_AWAIT(self, mrt_sleep(&f->pause, MRT_US(2) * (uint64_t)(f->round % TAKEN_DELAYS)));
+		if (f->round % 3 == 0)
+			mrt_cancel(&f->op[1]);
+		mrt_file_unregister(&f->pause, f->handle);
+		if (f->round % 3 == 1)
+			mrt_cancel(&f->op[1]);
+		MRT_AWAIT(self, &f->pause);
+		ck_assert_int_ge(f->pause.res, 0);
+		MRT_AWAIT_ALL(self, f->ops, TAKEN_NR);
+		for (i = 0; i < TAKEN_NR; i++) {
+			ck_assert_int_eq(f->op[i].res, -ECANCELED);
+			ck_assert_int_eq(f->op[i].why, 0);
+		}
+	}
+	close(f->from[0]);
+	close(f->from[1]);
+	close(f->to[0]);
+	close(f->to[1]);
+	MRT_RETURN(self, 0);
+}
+
+/* Those that end by themselves leave nothing behind that the close could still find. */
+ITEST_TASK(a_close_leaves_ended_splices_alone, {
+	struct mrt_op op[TAKEN_NR]; struct mrt_op *ops[TAKEN_NR]; struct mrt_op end; int from[2]; int to[2]; int handle;
+})
+{
+	static const char data[16 * TAKEN_NR];
+	int i;
+
+	MRT_BEGIN(self);
+	ck_assert_int_eq(pipe2(f->from, O_CLOEXEC), 0);
+	ck_assert_int_eq(pipe2(f->to, O_CLOEXEC), 0);
+	f->handle = mrt_file_register(NULL, f->to[1], 0);
+	ck_assert_int_gt(f->handle, 0);
+	for (i = 0; i < TAKEN_NR; i++)
+		f->ops[i] = mrt_splice(&f->op[i], f->from[0], MRT_OFF_CURRENT, f->handle, MRT_OFF_CURRENT, 16, 0);
+	mrt_flush();
+	ck_assert_int_eq(write(f->from[1], data, sizeof(data)), sizeof(data));
+	MRT_AWAIT_ALL(self, f->ops, TAKEN_NR);
+	for (i = 0; i < TAKEN_NR; i++) {
+		ck_assert_int_eq(f->op[i].res, 16);
+		ck_assert_int_eq(f->op[i].why, 0);
+	}
+	MRT_AWAIT(self, mrt_file_unregister(&f->end, f->handle));
+	ck_assert_int_eq(f->end.res, f->to[1]);
+	close(f->from[1]);
+	close(f->from[0]);
+	close(f->to[0]);
+	close(f->to[1]);
+	MRT_RETURN(self, 0);
+}
+
+/*
  * A pipe whose lock somebody holds until we let him go: a write of a page that is not there. Nothing ends a splice from it that
  * waits for the lock, and the kernel says so each time (-EALREADY).
  */
@@ -616,6 +691,8 @@ int main(void)
 	suite_add_tcase(suite, tc);
 	tcase_set_timeout(iowq, ITEST_LIMIT_S);
 	tcase_add_loop_test(iowq, a_cancel_is_not_lost_while_io_wq_takes_the_op, 0, ITEST_KINDS_NR);
+	tcase_add_loop_test(iowq, a_close_ends_a_splice_at_any_time, 0, ITEST_KINDS_NR);
+	tcase_add_loop_test(iowq, a_close_leaves_ended_splices_alone, 0, ITEST_KINDS_NR);
 	if (uffd >= 0) {
 		close(uffd);
 		/* not current-thread: nobody drives it while the test looks */

@@ -566,7 +566,8 @@ static void check_worker_end(const struct mrt__worker *w)
 	sim_check(!mrt__runq_has_work(&w->runq) && !mrt__runq_has_next(&w->runq), "worker %u ends with tasks", i);
 	sim_check(!atomic_load(&w->inbox) && !atomic_load(&w->mailbox), "worker %u ends with messages", i);
 	sim_check(mrt__wheel_nr(&w->wheel) == 0, "worker %u ends with timers", i);
-	sim_check(w->cancels.nr == 0 && w->cancels.files_nr == 0, "worker %u ends with %u cancels of ops that have ended", i,
+	sim_check(w->cancels.nr == 0 && w->cancels.sent_nr == 0 && w->cancels.files_nr == 0,
+		  "worker %u ends with %u cancels of ops that have ended", i,
 		  w->cancels.nr);
 	sim_check(mrt__wheel_check(&w->wheel, stderr), "worker %u: its wheel is broken", i);
 	sim_check(!w->task, "worker %u ends inside a task", i);
