@@ -232,6 +232,9 @@ bool mrt__ring_cancel_file(struct mrt__ring *ring, int fd, bool slot);
  */
 void mrt__ring_cancel(struct mrt__ring *ring, void *user);
 
+/* The same, where an SQE is free. Not on a polled ring. @return false: none is, and nothing was done */
+bool mrt__ring_try_cancel(struct mrt__ring *ring, void *user);
+
 /* SQEs staged and not submitted; SQPOLL: and not taken by the kernel's thread when a flush or wait looked last. */
 unsigned mrt__ring_staged(const struct mrt__ring *ring);
 

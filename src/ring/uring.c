@@ -265,6 +265,19 @@ void mrt__ring_cancel(struct mrt__ring *ring, void *user)
 		stage_cancel(ring, (uintptr_t)user);
 }
 
+bool mrt__ring_try_cancel(struct mrt__ring *ring, void *user)
+{
+	mrt__ring_assert_owner(ring);
+	mrt__assert(!ring->polled);
+
+	if (staged(ring) == ring->sq_entries && ring->sqpoll)
+		(void)see_room(ring); /* what matters is the room */
+	if (staged(ring) == ring->sq_entries)
+		return false;
+	stage_cancel(ring, (uintptr_t)user);
+	return true;
+}
+
 bool mrt__ring_cancel_file(struct mrt__ring *ring, int fd, bool slot)
 {
 	struct mrt__ring_args args = {

@@ -99,8 +99,9 @@ struct mrt_op *mrt_splice(struct mrt_op *pub, int fd_in, int64_t off_in, int fd_
 
 	if (!is_offset(off_in) || !is_offset(off_out) || len == 0 || len > UINT32_MAX)
 		return mrt__op_refuse(pub, MRT__OP_SPLICE, -EINVAL);
-	w = mrt__op_begin(op, MRT__OP_SPLICE, (mrt__is_handle(fd_out) ? MRT__OPF_FILE : 0) |
-					      (mrt__is_handle(fd_in) ? MRT__OPF_FILE2 : 0));
+	/* OUT: it has none, but is in the list of cancels while it is held, which only the slow ways deal with */
+	w = mrt__op_begin(op, MRT__OP_SPLICE, (mrt__is_handle(fd_out) ? MRT__OPF_FILE | MRT__OPF_OUT : 0) |
+					      (mrt__is_handle(fd_in) ? MRT__OPF_FILE2 | MRT__OPF_OUT : 0));
 	if (!w)
 		return pub;
 	op->raw = fd_in;

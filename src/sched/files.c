@@ -16,6 +16,7 @@
 
 #include "base/assert.h"
 #include "sched/arena.h"
+#include "sched/cancels.h"
 #include "sched/nvme.h"
 #include "sched/op_begin.h"
 #include "sched/op_run.h"
@@ -375,23 +376,29 @@ void mrt__file_drained(struct mrt__worker *w, unsigned slot)
 	struct mrt__file_use *u = &w->file_use[slot];
 
 	mrt__assert(u->closing && u->inflight == 0);
+	mrt__cancels_drop_file(w, slot);
 	table_clear(w, u, slot);
 	w->cancels_due -= u->cancel_due;
 	*u = (struct mrt__file_use){ 0 };
 	ack(w, &w->sched->files->slots[slot]);
 }
 
-/* @return false: no SQE */
-static bool send_cancels(struct mrt__worker *w, const struct mrt__file_use *u, unsigned slot)
+bool mrt__file_try_cancel(struct mrt__worker *w, unsigned slot)
 {
+	const struct mrt__file_use *u = &w->file_use[slot];
 	/* by the file, so it finds what was started through the descriptor, too; a polled ring cancels nothing */
 	bool fixed = u->ready & MRT__FILE_ON_MAIN;
-	int fd = fixed ? (int)slot : u->fd;
 
-	if (mrt__ring_cancel_file(w->ring, fd, fixed))
+	return mrt__ring_cancel_file(w->ring, fixed ? (int)slot : u->fd, fixed);
+}
+
+/* @return false: no SQE */
+static bool send_cancels(struct mrt__worker *w, unsigned slot)
+{
+	if (mrt__file_try_cancel(w, slot))
 		return true;
 	(void)mrt__ring_flush(w->ring); /* what matters is the room */
-	return mrt__ring_cancel_file(w->ring, fd, fixed);
+	return mrt__file_try_cancel(w, slot);
 }
 
 static void forget(struct mrt__worker *w, unsigned slot)
@@ -405,8 +412,10 @@ static void forget(struct mrt__worker *w, unsigned slot)
 		mrt__file_drained(w, slot);
 		return;
 	}
-	u->cancel_due = !send_cancels(w, u, slot);
+	u->cancel_due = !send_cancels(w, slot);
 	w->cancels_due += u->cancel_due;
+	mrt__cancels_add_file(w, slot);
+	mrt__cancels_close(w, slot);
 }
 
 static void retry_cancels(struct mrt__worker *w)
@@ -418,7 +427,7 @@ static void retry_cancels(struct mrt__worker *w)
 
 		if (!u->cancel_due)
 			continue;
-		if (!send_cancels(w, u, i))
+		if (!send_cancels(w, i))
 			return;
 		u->cancel_due = false;
 		w->cancels_due--;

@@ -147,6 +147,9 @@ void mrt__files_turn(struct mrt__worker *w);
 /* The last op on a closing file has ended on this worker. @thread the worker */
 void mrt__file_drained(struct mrt__worker *w, unsigned slot);
 
+/* A file that closes: have the ring cancel what is left on it. @thread the worker @return false: no SQE is free */
+bool mrt__file_try_cancel(struct mrt__worker *w, unsigned slot);
+
 /* The polled ring refused an op on it: from now on through the ordinary ring. @thread the worker */
 void mrt__file_unpoll(struct mrt__worker *w, int handle, int error);
 

@@ -23,6 +23,7 @@
 #include "base/assert.h"
 #include "base/clock.h"
 #include "sched/arena.h"
+#include "sched/cancels.h"
 #include "sched/files.h"
 #include "sched/nvme.h"
 #include "sched/op_begin.h"
@@ -475,6 +476,8 @@ static void release_files(struct mrt__worker *w, struct mrt__op *op)
 		release_file(w, op, op->io.fd);
 	if (mrt__unlikely(op->flags & MRT__OPF_FILE2))
 		release_file(w, op, second_fd(op));
+	if (mrt__unlikely(op->kind == MRT__OP_SPLICE))
+		mrt__cancels_drop(w, op);
 }
 
 static void release_held(struct mrt__worker *w, struct mrt__op *op)
@@ -511,11 +514,16 @@ static int hold(struct mrt__worker *w, struct mrt__op *op, struct staging *st)
 		err = -EBADF;
 		goto err_file;
 	}
+	if (mrt__unlikely(op->kind == MRT__OP_SPLICE) && !mrt__cancels_watch(w, op)) {
+		err = -ENOMEM;
+		goto err_second;
+	}
 	if (mrt__likely(hold_buffers(w, op, st))) {
 		op->rflags |= MRT__OPR_HELD;
 		return 0;
 	}
 	err = refuse_memory(w, op);
+err_second:
 	if (op->flags & MRT__OPF_FILE2)
 		release_file(w, op, second_fd(op));
 err_file:
@@ -1006,13 +1014,14 @@ static bool may_retry(struct mrt__worker *w, struct mrt__op *op, int32_t res, bo
 		return lower_rung(w, op, polled);
 	if (res == -EINVAL)
 		return lower_buffer(w, op);
-	if (op->rflags & MRT__OPR_RETRIED)
-		return false;
-	/* a close cancels by the open file, which another handle may have, too */
-	if (res == -ECANCELED && op->flags & MRT__OPF_FILE) {
+	/* a close cancels by the open file, which another handle may have, too; and so does each time that it is sent again */
+	if (res == -ECANCELED && op->flags & MRT__OPF_FILE &&
+	    (!(op->rflags & MRT__OPR_RETRIED) || mrt__cancels_may_hit(w))) {
 		op->rflags |= MRT__OPR_RETRIED;
 		return true;
 	}
+	if (op->rflags & MRT__OPR_RETRIED)
+		return false;
 	if (!(op->flags & MRT__OPF_RETRY) || (res != -EAGAIN && res != -EINTR))
 		return false;
 	/*
@@ -1032,6 +1041,8 @@ static __attribute__((noinline)) bool step_slow(struct mrt__worker *w, struct mr
 	uint64_t addr = op->io.addr;
 	int64_t raw;
 
+	if (mrt__unlikely(op->rflags & MRT__OPR_STOPPED))
+		mrt__cancels_drop(w, op);
 	if (mrt__unlikely(polled)) {
 		w->polled_inflight--;
 		op->rflags &= (uint8_t)~MRT__OPR_POLLED;
@@ -1092,7 +1103,7 @@ static inline bool release_simple(struct mrt__worker *w, struct mrt__op *op)
 
 /* What makes an end more than a few stores: see deliver() for the second and third. */
 #define SLOW_FLAGS (MRT__OPF_ALL | MRT__OPF_OWNS_MEM)
-#define SLOW_RFLAGS (MRT__OPR_POLLED | MRT__OPR_TIMED | MRT__OPR_TERMINAL)
+#define SLOW_RFLAGS (MRT__OPR_POLLED | MRT__OPR_TIMED | MRT__OPR_TERMINAL | MRT__OPR_STOPPED)
 #define SLOW_HFLAGS (MRT__OPH_MSG | MRT__OPH_DEADLINE)
 
 /*
@@ -1346,12 +1357,15 @@ void mrt__op_cancel_on_owner(struct mrt__worker *w, struct mrt__op *op)
 		}
 		return;
 	}
+	if (op->rflags & MRT__OPR_STOPPED)
+		return; /* the close of its handle was first */
 	/* positional file I/O may be tried again after -EINTR: not after a cancel that we know of */
 	op->rflags |= MRT__OPR_RETRIED | MRT__OPR_STOPPED;
 	if (op->rflags & MRT__OPR_POLLED)
 		return; /* a polled ring cancels nothing: the device ends it */
 	mrt__stat_add(&w->stats->cancels, 1);
 	mrt__ring_cancel(w->ring, op);
+	mrt__cancels_add(w, op);
 }
 
 /* Ask an op to end. @thread the holder @return true: it was taken out, and nobody else completes it */
@@ -1410,9 +1424,9 @@ void mrt_cancel(struct mrt_op *pub)
 		deliver_slow(op->task, op);
 		return;
 	}
-	unlink_op(op);
+	mrt__op_unlink(op);
 	op->hflags &= (uint8_t)~MRT__OPH_AWAITED;
-	set_done(op, -ECANCELED);
+	mrt__op_set_done(op, -ECANCELED);
 }
 
 struct mrt_op *mrt_nop(struct mrt_op *pub)

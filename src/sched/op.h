@@ -5,7 +5,8 @@
  * Who may touch what. "Holder" is who has the task (task.h). "Completer" is whoever sees the op's terminal event: the reaping worker, a wheel's driver, a pool thread, another task. "Ring owner" is the worker `ring`.
  *
  *	field            who, when
- *	res, why, state  holder; while a cancel message is under way `res` is the ring owner's mailbox link
+ *	res, why, state  holder; while a cancel message is under way `res` is the ring owner's mailbox link; while the ring's
+ *	                 owner has the op in its list of cancels (cancels.h) `why` is its place there
  *	kind, flags      set at start, before anybody else can see the op; then read by all
  *	hflags           holder, also in flight
  *	next, pprev      holder: the task's list of ops in flight

@@ -85,6 +85,7 @@ void mrt__worker_destroy(struct mrt__worker *w)
 		return;
 	mrt__heap_fini(&w->heap);
 	mrt__arena_view_fini(&w->arena);
+	free(w->cancels.list);
 	free(w->file_use);
 	free(w);
 }
@@ -713,6 +714,8 @@ static inline __attribute__((always_inline)) bool turn(struct mrt__worker *w, st
 	if (mrt__unlikely(atomic_load_explicit(&w->sched->files->version, memory_order_relaxed) != w->files_seen ||
 			  w->cancels_due > 0))
 		mrt__files_turn(w);
+	if (mrt__unlikely(w->cancels.sent_nr > 0))
+		mrt__cancels_turn(w);
 	late = late && !mrt__ring_has_deferred(w->ring);
 	if (!late && (f || mrt__ring_staged(w->ring) > 0 || mrt__ring_has_deferred(w->ring)))
 		(void)mrt__ring_flush(w->ring); /* what is not taken stays staged */
@@ -1083,6 +1086,8 @@ bool mrt__worker_park_begin(struct mrt__worker *w, uint64_t *ret_timeout_ns)
 		return false;
 	}
 	next = mrt__worker_wheel_wake(w, now);
+	if (mrt__unlikely(w->cancels.sent_nr > 0))
+		next = mrt__min(next, w->cancels.next_ns);
 	*ret_timeout_ns = next == UINT64_MAX ? UINT64_MAX : next > now ? next - now : 0;
 	if (mrt__unlikely(has_submittable(w)))
 		*ret_timeout_ns = 0;

@@ -18,6 +18,7 @@
 #include "probe/meter.h"
 #include "ring/ring.h"
 #include "sched/arena.h"
+#include "sched/cancels.h"
 #include "sched/files.h"
 #include "sched/heap.h"
 #include "sched/park.h"
@@ -83,6 +84,7 @@ struct mrt__worker {
 	bool heap_aborted;              /* closing: our tasks were aborted */
 	uint32_t files_seen;            /* the version of the registered files that we have dealt with */
 	uint32_t cancels_due;           /* closing files whose ops could not yet be cancelled */
+	struct mrt__cancels cancels;    /* that were sent, and whose ops have not ended */
 	struct mrt__ring *polled;       /* made at the first op on a polled file; NULL: none */
 	int polled_error;               /* why there is none, -errno; 0: not tried */
 	struct mrt__arena_view polled_arena;

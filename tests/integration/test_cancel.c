@@ -7,15 +7,21 @@
  * is kept busy, so that another one steals it. A test that found no migration at all says so and fails.
  */
 #include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <linux/userfaultfd.h>
 #include <poll.h>
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "itest.h"
-#include "kernel.h"
 
 /* ---- one op of each kind that waits ---- */
 
@@ -30,11 +36,9 @@ enum waits {
 	WAITS_NOTIFY,
 	WAITS_SEMAPHORE,
 	WAITS_CHANNEL,
-	WAITS_SPLICE,           /* the last: see main() */
+	WAITS_SPLICE,
 	WAITS_NR
 };
-
-static int waits_nr = WAITS_NR;
 
 struct waits_all {
 	struct mrt_op op[WAITS_NR];
@@ -87,9 +91,8 @@ static void waits_start(struct waits_all *f)
 	mrt_notify_wait(&f->op[WAITS_NOTIFY], &f->notify);
 	mrt_semaphore_acquire(&f->op[WAITS_SEMAPHORE], &f->sem, 2);
 	mrt_channel_recv(&f->op[WAITS_CHANNEL], f->ch, &f->msg);
-	if (waits_nr > WAITS_SPLICE)
-		mrt_splice(&f->op[WAITS_SPLICE], f->pipe2[0], MRT_OFF_CURRENT, f->pipe[1], MRT_OFF_CURRENT, 16, 0);
-	for (i = 0; i < waits_nr; i++) {
+	mrt_splice(&f->op[WAITS_SPLICE], f->pipe2[0], MRT_OFF_CURRENT, f->pipe[1], MRT_OFF_CURRENT, 16, 0);
+	for (i = 0; i < WAITS_NR; i++) {
 		f->ops[i] = &f->op[i];
 		ck_assert_msg(!mrt_op_is_done(&f->op[i]), "op %d is done at once: %lld", i, (long long)f->op[i].res);
 	}
@@ -117,13 +120,13 @@ static enum mrt_poll waits_all_poll(struct mrt_task *self, void *frame)
 		default:
 			MRT_AWAIT(self, mrt_sleep(&f->pause, MRT_MS(1)));
 		}
-		for (i = 0; i < waits_nr; i++) {
+		for (i = 0; i < WAITS_NR; i++) {
 			mrt_cancel(&f->op[i]);
 			mrt_cancel(&f->op[i]); /* twice is once */
 			ck_assert(!mrt_op_is_done(&f->op[i]) || f->op[i].res == -ECANCELED);
 		}
-		MRT_AWAIT_ALL(self, f->ops, (unsigned)waits_nr);
-		for (i = 0; i < waits_nr; i++) {
+		MRT_AWAIT_ALL(self, f->ops, WAITS_NR);
+		for (i = 0; i < WAITS_NR; i++) {
 			ck_assert_msg(f->op[i].res == -ECANCELED, "op %d: %lld", i, (long long)f->op[i].res);
 			ck_assert_int_eq(f->op[i].why, 0);
 			mrt_cancel(&f->op[i]); /* not in flight: nothing */
@@ -205,6 +208,250 @@ ITEST_TASK(no_byte_is_lost_between_cancel_and_data, {
 	close(f->fds[1]);
 	MRT_RETURN(self, 0);
 }
+
+/* ---- in io-wq ---- */
+
+#define TAKEN_NR 4
+#define TAKEN_DELAYS 150
+#define TAKEN_PASSES 3
+
+/*
+ * A splice goes to io-wq. On 6.1 a cancel that comes while a thread takes the op from the queue finds it nowhere; it must not be
+ * lost. That moment is some microseconds long and nobody knows where, so the delays are tried one after the other. With a
+ * cancel that is lost the test runs into its limit.
+ */
+ITEST_TASK(a_cancel_is_not_lost_while_io_wq_takes_the_op, {
+	struct mrt_op op[TAKEN_NR]; struct mrt_op *ops[TAKEN_NR]; struct mrt_op pause; int from[2]; int to[2]; int round;
+})
+{
+	int i;
+
+	MRT_BEGIN(self);
+	ck_assert_int_eq(pipe2(f->from, O_CLOEXEC), 0);
+	ck_assert_int_eq(pipe2(f->to, O_CLOEXEC), 0);
+	for (f->round = 0; f->round < TAKEN_PASSES * TAKEN_DELAYS; f->round++) {
+		for (i = 0; i < TAKEN_NR; i++)
+			f->ops[i] = mrt_splice(&f->op[i], f->from[0], MRT_OFF_CURRENT, f->to[1], MRT_OFF_CURRENT, 16, 0);
+		MRT_AWAIT(self, mrt_sleep(&f->pause, MRT_US(2) * (uint64_t)(f->round % TAKEN_DELAYS)));
+		for (i = 0; i < TAKEN_NR; i++)
+			mrt_cancel(&f->op[i]);
+		MRT_AWAIT_ALL(self, f->ops, TAKEN_NR);
+		for (i = 0; i < TAKEN_NR; i++)
+			ck_assert_int_eq(f->op[i].res, -ECANCELED);
+	}
+	close(f->from[0]);
+	close(f->from[1]);
+	close(f->to[0]);
+	close(f->to[1]);
+	MRT_RETURN(self, 0);
+}
+
+/*
+ * The same for the cancels that a handle's close sends: of the pipe that is read, or of the one that is written. The kernel
+ * knows a splice by the latter, and that only when a thread has begun with it.
+ */
+ITEST_TASK(a_close_ends_a_splice_at_any_time, {
+	struct mrt_op op[TAKEN_NR]; struct mrt_op *ops[TAKEN_NR]; struct mrt_op pause; int from[2]; int to[2]; int round;
+	int fds[2]; int handle;
+})
+{
+	int i, side;
+
+	MRT_BEGIN(self);
+	ck_assert_int_eq(pipe2(f->from, O_CLOEXEC), 0);
+	ck_assert_int_eq(pipe2(f->to, O_CLOEXEC), 0);
+	for (f->round = 0; f->round < TAKEN_PASSES * TAKEN_DELAYS; f->round++) {
+		side = f->round % 2;
+		f->fds[0] = f->from[0];
+		f->fds[1] = f->to[1];
+		f->handle = mrt_file_register(NULL, f->fds[side], 0);
+		ck_assert_int_gt(f->handle, 0);
+		f->fds[side] = f->handle;
+		for (i = 0; i < TAKEN_NR; i++)
+			f->ops[i] = mrt_splice(&f->op[i], f->fds[0], MRT_OFF_CURRENT, f->fds[1], MRT_OFF_CURRENT, 16, 0);
+		MRT_AWAIT(self, mrt_sleep(&f->pause, MRT_US(2) * (uint64_t)(f->round % TAKEN_DELAYS)));
+		if (f->round % 3 == 0)
+			mrt_cancel(&f->op[1]);
+		mrt_file_unregister(&f->pause, f->handle);
+		if (f->round % 3 == 1)
+			mrt_cancel(&f->op[1]);
+		MRT_AWAIT(self, &f->pause);
+		ck_assert_int_ge(f->pause.res, 0);
+		MRT_AWAIT_ALL(self, f->ops, TAKEN_NR);
+		for (i = 0; i < TAKEN_NR; i++) {
+			ck_assert_int_eq(f->op[i].res, -ECANCELED);
+			ck_assert_int_eq(f->op[i].why, 0);
+		}
+	}
+	close(f->from[0]);
+	close(f->from[1]);
+	close(f->to[0]);
+	close(f->to[1]);
+	MRT_RETURN(self, 0);
+}
+
+/* Those that end by themselves leave nothing behind that the close could still find. */
+ITEST_TASK(a_close_leaves_ended_splices_alone, {
+	struct mrt_op op[TAKEN_NR]; struct mrt_op *ops[TAKEN_NR]; struct mrt_op end; int from[2]; int to[2]; int handle;
+})
+{
+	static const char data[16 * TAKEN_NR];
+	int i;
+
+	MRT_BEGIN(self);
+	ck_assert_int_eq(pipe2(f->from, O_CLOEXEC), 0);
+	ck_assert_int_eq(pipe2(f->to, O_CLOEXEC), 0);
+	f->handle = mrt_file_register(NULL, f->to[1], 0);
+	ck_assert_int_gt(f->handle, 0);
+	for (i = 0; i < TAKEN_NR; i++)
+		f->ops[i] = mrt_splice(&f->op[i], f->from[0], MRT_OFF_CURRENT, f->handle, MRT_OFF_CURRENT, 16, 0);
+	mrt_flush();
+	ck_assert_int_eq(write(f->from[1], data, sizeof(data)), sizeof(data));
+	MRT_AWAIT_ALL(self, f->ops, TAKEN_NR);
+	for (i = 0; i < TAKEN_NR; i++) {
+		ck_assert_int_eq(f->op[i].res, 16);
+		ck_assert_int_eq(f->op[i].why, 0);
+	}
+	MRT_AWAIT(self, mrt_file_unregister(&f->end, f->handle));
+	ck_assert_int_eq(f->end.res, f->to[1]);
+	close(f->from[1]);
+	close(f->from[0]);
+	close(f->to[0]);
+	close(f->to[1]);
+	MRT_RETURN(self, 0);
+}
+
+/*
+ * A pipe whose lock somebody holds until we let him go: a write of a page that is not there. Nothing ends a splice from it that
+ * waits for the lock, and the kernel says so each time (-EALREADY).
+ */
+struct locked_pipe {
+	int fds[2], uffd;
+	void *page;
+	pthread_t writer;
+};
+
+static void *locked_pipe_write(void *arg)
+{
+	const struct locked_pipe *p = arg;
+
+	ck_assert_int_eq(write(p->fds[1], p->page, 16), 16);
+	return NULL;
+}
+
+static int open_userfaultfd(void)
+{
+	struct uffdio_api api = { .api = UFFD_API };
+	int fd = (int)syscall(SYS_userfaultfd, O_CLOEXEC);
+
+	if (fd >= 0 && ioctl(fd, UFFDIO_API, &api)) {
+		close(fd);
+		return -1;
+	}
+	return fd;
+}
+
+static void locked_pipe_open(struct locked_pipe *p)
+{
+	size_t bytes = (size_t)sysconf(_SC_PAGESIZE);
+	struct uffdio_register range = { .mode = UFFDIO_REGISTER_MODE_MISSING };
+	struct uffd_msg msg;
+
+	ck_assert_int_eq(pipe2(p->fds, O_CLOEXEC), 0);
+	p->page = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	ck_assert_ptr_ne(p->page, MAP_FAILED);
+	p->uffd = open_userfaultfd();
+	ck_assert_int_ge(p->uffd, 0);
+	range.range.start = (uintptr_t)p->page;
+	range.range.len = bytes;
+	ck_assert_int_eq(ioctl(p->uffd, UFFDIO_REGISTER, &range), 0);
+	ck_assert_int_eq(pthread_create(&p->writer, NULL, locked_pipe_write, p), 0);
+	ck_assert_int_eq(read(p->uffd, &msg, sizeof(msg)), (ssize_t)sizeof(msg)); /* he has the lock, and misses the page */
+	ck_assert_int_eq(msg.event, UFFD_EVENT_PAGEFAULT);
+}
+
+static void locked_pipe_unlock(struct locked_pipe *p)
+{
+	struct uffdio_zeropage zero = { .range = { (uintptr_t)p->page, (size_t)sysconf(_SC_PAGESIZE) } };
+
+	ck_assert_int_eq(ioctl(p->uffd, UFFDIO_ZEROPAGE, &zero), 0);
+	ck_assert_int_eq(pthread_join(p->writer, NULL), 0);
+}
+
+static void locked_pipe_close(struct locked_pipe *p)
+{
+	close(p->uffd);
+	munmap(p->page, (size_t)sysconf(_SC_PAGESIZE));
+	close(p->fds[0]);
+	close(p->fds[1]);
+}
+
+struct stubborn {
+	struct mrt_op splice, pause;
+	int from, to;
+	_Atomic uint64_t *cancel_ns;
+};
+
+/* @return the splice's result */
+static enum mrt_poll stubborn_poll(struct mrt_task *self, void *frame)
+{
+	struct stubborn *f = frame;
+
+	MRT_BEGIN(self);
+	mrt_splice(&f->splice, f->from, MRT_OFF_CURRENT, f->to, MRT_OFF_CURRENT, 16, 0);
+	MRT_AWAIT(self, mrt_sleep(&f->pause, MRT_MS(20))); /* for a thread of io-wq to take it */
+	atomic_store(f->cancel_ns, mrt_now());
+	mrt_cancel(&f->splice);
+	MRT_AWAIT(self, &f->splice);
+	MRT_RETURN(self, f->splice.res);
+}
+
+/* @return the splice's result: -ECANCELED: no thread had taken it, and there was nothing to see */
+static int64_t cancel_stubborn(struct mrt_runtime *rt)
+{
+	uint64_t before = itest_stats(rt).cancels, sent, ms;
+	_Atomic uint64_t cancel_ns = 0;
+	struct stubborn f = { .cancel_ns = &cancel_ns };
+	struct locked_pipe p;
+	struct mrt_task *task;
+	int64_t ret;
+	int to[2];
+
+	locked_pipe_open(&p);
+	ck_assert_int_eq(pipe2(to, O_CLOEXEC), 0);
+	f.from = p.fds[0];
+	f.to = to[1];
+	task = itest_spawn(rt, stubborn_poll, &f, sizeof(f));
+	ITEST_WAIT(mrt_task_is_finished(task) || itest_stats(rt).cancels >= before + 6, 20000);
+	sent = itest_stats(rt).cancels - before;
+	ms = (mrt_now() - atomic_load(&cancel_ns)) / MRT_MS(1);
+	locked_pipe_unlock(&p);
+	ret = itest_join(task);
+	if (ret != -ECANCELED) {
+		ck_assert_int_eq(ret, 16); /* what came then wins */
+		/* at once, after 1 ms, 3, 7, 15, 31 */
+		ck_assert_msg(sent >= 6 && ms + 1 >= UINT64_C(1) << (sent - 1), "%" PRIu64 " cancels in %" PRIu64 " ms", sent, ms);
+		sent = itest_stats(rt).cancels;
+		usleep(70000);
+		ck_assert_uint_eq(itest_stats(rt).cancels, sent); /* it has ended */
+	}
+	locked_pipe_close(&p);
+	close(to[0]);
+	close(to[1]);
+	return ret;
+}
+
+START_TEST(a_cancel_is_sent_again_less_and_less_often_until_the_op_ends)
+{
+	struct mrt_runtime *rt = itest_runtime(_i);
+	int tries;
+
+	for (tries = 0; tries < 20 && cancel_stubborn(rt) == -ECANCELED; tries++)
+		continue;
+	ck_assert_int_lt(tries, 20);
+	mrt_runtime_destroy(rt);
+}
+END_TEST
 
 /* ---- _exact and _all forms ---- */
 
@@ -425,14 +672,11 @@ END_TEST
 int main(void)
 {
 	Suite *suite = suite_create("cancel");
-	TCase *tc = tcase_create("cancel");
+	TCase *tc = tcase_create("cancel"), *iowq = tcase_create("io-wq");
+	int uffd;
 
 	itest_need_io_uring();
-	if (kernel_pipe_reads_may_block()) {
-		/* seen on 6.1: -ENOENT while a thread of io-wq takes the op from its queue, and the op goes on */
-		waits_nr = WAITS_SPLICE;
-		printf("skipped: every_wait_ends_with_ecanceled, of splice: io-wq of so old a kernel may miss a cancel\n");
-	}
+	uffd = open_userfaultfd();
 	tcase_set_timeout(tc, ITEST_LIMIT_S);
 	tcase_add_loop_test(tc, every_wait_ends_with_ecanceled, 0, ITEST_KINDS_NR);
 	tcase_add_loop_test(tc, cancelling_what_is_not_in_flight_does_nothing, 0, ITEST_FLAVOURS_NR);
@@ -445,5 +689,17 @@ int main(void)
 	tcase_add_test(tc, cancel_from_a_worker_that_does_not_own_the_ring);
 	tcase_add_loop_test(tc, cancel_from_a_worker_that_does_not_own_the_ring, ITEST_FLOAT, ITEST_KINDS_NR);
 	suite_add_tcase(suite, tc);
+	tcase_set_timeout(iowq, ITEST_LIMIT_S);
+	tcase_add_loop_test(iowq, a_cancel_is_not_lost_while_io_wq_takes_the_op, 0, ITEST_KINDS_NR);
+	tcase_add_loop_test(iowq, a_close_ends_a_splice_at_any_time, 0, ITEST_KINDS_NR);
+	tcase_add_loop_test(iowq, a_close_leaves_ended_splices_alone, 0, ITEST_KINDS_NR);
+	if (uffd >= 0) {
+		close(uffd);
+		/* not current-thread: nobody drives it while the test looks */
+		tcase_add_test(iowq, a_cancel_is_sent_again_less_and_less_often_until_the_op_ends);
+	} else {
+		printf("skipped: a_cancel_is_sent_again_less_and_less_often_until_the_op_ends: userfaultfd: %s\n", strerror(errno));
+	}
+	suite_add_tcase(suite, iowq);
 	return itest_main(suite);
 }

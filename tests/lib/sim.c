@@ -151,6 +151,7 @@ void sim_opts_draw(struct sim_opts *o)
 	o->tick_ns_max = PICK(1, 200, 2000, 20000);
 	o->reg_fails = (unsigned)PICK(0, 0, 20, 200);
 	o->clone = (enum sim_clone)PICK(SIM_CLONE_NEVER, SIM_CLONE_ONCE, SIM_CLONE_SLOTS, SIM_CLONE_SLOTS);
+	o->hide = (unsigned)PICK(0, 0, 20, 500);
 }
 
 static void log_opts(void)
@@ -161,8 +162,8 @@ static void log_opts(void)
 		o->workers_nr, o->sq_entries, o->cq_entries, o->inject_interval, o->tune_inject ? " (tuned)" : "",
 		o->event_interval, o->tune_events ? " (tuned)" : "");
 	sim_log("per mille: preempt %u, freeze %u, spurious %u, refuse %u, stale %u, inline %u, short %u, error %u, "
-		"failed registration %u; clones %u; delay up to %" PRIu64 " ns, tick up to %" PRIu64 " ns%s", o->preempt,
-		o->freeze, o->spurious, o->refuse, o->stale, o->inline_ends, o->shorts, o->errors, o->reg_fails,
+		"failed registration %u, hidden from cancels %u; clones %u; delay up to %" PRIu64 " ns, tick up to %" PRIu64 " ns%s", o->preempt,
+		o->freeze, o->spurious, o->refuse, o->stale, o->inline_ends, o->shorts, o->errors, o->reg_fails, o->hide,
 		(unsigned)o->clone, o->delay_ns_max, o->tick_ns_max, o->busy_overflow ? ", EBUSY on overflow" : "");
 }
 
@@ -566,6 +567,9 @@ static void check_worker_end(const struct mrt__worker *w)
 	sim_check(!mrt__runq_has_work(&w->runq) && !mrt__runq_has_next(&w->runq), "worker %u ends with tasks", i);
 	sim_check(!atomic_load(&w->inbox) && !atomic_load(&w->mailbox), "worker %u ends with messages", i);
 	sim_check(mrt__wheel_nr(&w->wheel) == 0, "worker %u ends with timers", i);
+	sim_check(w->cancels.nr == 0 && w->cancels.sent_nr == 0 && w->cancels.files_nr == 0,
+		  "worker %u ends with %u cancels of ops that have ended", i,
+		  w->cancels.nr);
 	sim_check(mrt__wheel_check(&w->wheel, stderr), "worker %u: its wheel is broken", i);
 	sim_check(!w->task, "worker %u ends inside a task", i);
 	sim_check(mrt__heap_live(&w->heap) == 0, "worker %u: %" PRIu64 " cells were not freed", i,

@@ -82,6 +82,7 @@ struct sim_opts {
 	unsigned errors;                /* that an op fails */
 	unsigned reg_fails;             /* that a registration fails for want of memory */
 	enum sim_clone clone;
+	unsigned hide;                  /* that a cancel does not find an op at first, as on 6.1 */
 	bool busy_overflow;             /* -EBUSY while completions overflow, as kernels up to 5.18 */
 
 	uint64_t delay_ns_max;          /* of an op */
@@ -228,7 +229,8 @@ struct sim_op_history {
 	int64_t moved;                  /* bytes, in all */
 	int32_t last;                   /* the last result */
 	bool cancel_seen;               /* a cancel was staged for it */
-	bool twin_closed;               /* the close of another handle of its file hit it */
+	unsigned twins_closed;          /* closes of other handles of its file that hit it, each once or more in a row */
+	unsigned retries;               /* times that it was tried again after EAGAIN or EINTR */
 	uint64_t stream_pos;            /* streams: where its bytes began */
 };
 void sim_op_begin(struct mrt_op *op, bool all);

@@ -44,6 +44,7 @@ struct sim_actors_opts {
 	unsigned depth_max;             /* generations */
 	unsigned by_handle;             /* chance that an op is by a registered file, per mille */
 	unsigned on_block;              /* ... on memory of the arena */
+	unsigned twins;                 /* that a file is registered which has a handle, per mille */
 	uint64_t sleep_ns_max;
 	uint64_t stuck_ns_max;
 };

@@ -8,7 +8,9 @@
  *	end         at submission, or later; later ones are deferred work that becomes a CQE in an enter, 20 at a time
  *	overflow    what finds the CQ full goes to a list, lossless and in order, which an enter moves on
  *	cancel      disk I/O goes on (-ENOENT); io-wq is told to stop (-EALREADY: -EINTR, -512, -ECANCELED, or a part was
- *	            moved); what waits for a peer ends with -ECANCELED, or with what came just then
+ *	            moved); what waits for a peer ends with -ECANCELED, or with what came just then. For a while after its
+ *	            submission an op may be in none of the kernel's lists (-ENOENT, as while io-wq takes it), or not yet
+ *	            waiting (-EALREADY): such a cancel does nothing
  *	buffers     are read and written when the op *ends*, as a device would, and so are iovecs; a frame that was freed or
  *	            an array on a stack that is gone is found by AddressSanitizer, or by the pattern
  *	timer       of the sentry: the next period begins when the last was read
@@ -44,6 +46,7 @@
 #define RESTARTSYS 512
 #define FDS_MAX 4096u
 #define POLLED_STEPS 30u        /* how long an op on a polled ring takes, at most */
+#define HIDDEN_NS_MAX 5000000u  /* how long a cancel does not find an op; a thread that got no CPU meanwhile */
 
 enum kind {
 	KIND_OP,
@@ -94,12 +97,15 @@ struct record {
 	unsigned lowered;               /* tried again with another opcode, or on another ring */
 	unsigned handle, block;         /* sim_ledger.h; 0: none */
 	bool closed;                    /* its handle's close has hit it */
+	unsigned twin;                  /* the handle whose close has hit it last, and is not its own */
 
 	/* while the kernel has it, or the ring */
 	struct mrt__ring_args args;
 	uint64_t due_ns;                /* SIM_NEVER: only a cancel ends it */
 	uint64_t order;
 	size_t heap_idx;
+	uint64_t hidden_ns;             /* until then no cancel finds it */
+	bool deaf;                      /* the next one does, and does nothing */
 	bool has_planned;               /* a cancel has decided how it ends */
 	int32_t planned;
 	bool partly;                    /* planned by a cancel: a part was moved */
@@ -445,9 +451,11 @@ static void check_retry(struct record *r, const struct mrt__ring_args *args)
 		sim_check(r->lowered++ < 2, "op #%llu is tried again on more rungs than there are", serial);
 		return;
 	}
-	sim_check(last == -EAGAIN || last == -EINTR || (last == -ECANCELED && r->history.twin_closed),
+	sim_check(last == -EAGAIN || last == -EINTR || (last == -ECANCELED && r->history.twins_closed),
 		  "op #%llu is tried again after %d", serial, last);
-	sim_check(r->retries++ == 0, "op #%llu is tried again more than once", serial);
+	r->history.retries += last != -ECANCELED;
+	/* an old kernel is told of a close more than once */
+	sim_check((last == -ECANCELED && sim.opts.hide) || r->retries++ == 0, "op #%llu is tried again more than once", serial);
 	sim_check(last == -ECANCELED || r->ring->polled || args->sqe_flags & MRT__RING_SQE_ASYNC,
 		  "op #%llu is tried again, but not by io-wq", serial);
 }
@@ -639,7 +647,10 @@ uint64_t sim_op_by_handle(unsigned id)
 static bool is_left_waiting(const struct record *r, const void *arg)
 {
 	(void)arg;
-	return r->where == WHERE_KERNEL && r->due_ns == SIM_NEVER && r->handle && sim_handle_at(r->handle)->closers > 0;
+	if (r->where != WHERE_KERNEL || r->due_ns != SIM_NEVER || !r->handle || sim_handle_at(r->handle)->closers == 0)
+		return false;
+	/* the close may be sent once more */
+	return r->ring->polled || sim.workers[r->ring->index].w->cancels.files_nr == 0;
 }
 
 uint64_t sim_op_left_waiting(void)
@@ -897,6 +908,8 @@ static void submit_op(struct mrt__ring *ring, const struct sqe *sqe)
 	r->args = sqe->args;
 	look_up(ring, r, &r->args);
 	r->partly = r->has_planned = false;
+	r->hidden_ns = chance(sim.opts.hide) ? sim.now_ns + below(HIDDEN_NS_MAX) : 0;
+	r->deaf = chance(sim.opts.hide / 4);
 	r->order = ++kernel.order;
 	kernel.kernel_nr++;
 	if (is_idle(r->args.fd) && r->args.opcode != MRT__OPCODE_CLOSE) {
@@ -937,6 +950,12 @@ static int32_t cancel_op(struct record *r)
 
 	if (r->has_planned)
 		return -EALREADY;
+	if (sim.now_ns < r->hidden_ns)
+		return -ENOENT;
+	if (r->deaf) {
+		r->deaf = false;
+		return -EALREADY;
+	}
 	if (is_stream(r->args.fd) || r->args.opcode == MRT__OPCODE_POLL_ADD) {
 		plan(r, -ECANCELED, dice < 20 && can_be_partial(r));
 		return 0;
@@ -970,10 +989,12 @@ static bool cancel_for_close(struct record *r, unsigned handle)
 
 	if (!r->has_planned || planned)
 		return false;
-	if (own)
+	if (own) {
 		r->closed = true;
-	else
-		r->history.twin_closed = true;
+	} else if (r->twin != handle || r->history.twins_closed == 0) {
+		r->twin = handle;
+		r->history.twins_closed++;
+	}
 	if (!own && r->planned == -RESTARTSYS)
 		r->planned = -EINTR; /* reads and writes say that */
 	return res == 0;
@@ -1226,16 +1247,33 @@ unsigned sim_ring_fixed_nr(const struct mrt__ring *ring)
 	return nr;
 }
 
-void mrt__ring_cancel(struct mrt__ring *ring, void *user)
+static void note_cancel(const struct mrt__ring *ring, const void *user)
 {
 	struct record *r = record_of(user);
 
+	sim_check(r && r->where != WHERE_CALLER && r->ring == ring, "a cancel names an op that the ring does not have");
+	r->history.cancel_seen = true;
+	sim_log("ring %u: cancel of #%llu staged", ring->index, (unsigned long long)r->history.serial);
+}
+
+bool mrt__ring_try_cancel(struct mrt__ring *ring, void *user)
+{
+	check_owner(ring);
+	sim_check(!ring->polled, "ring %u is polled, and cancels nothing", ring->index);
+	sim_preempt();
+	if (ring->sq_nr == ring->sq_entries)
+		return false;
+	note_cancel(ring, user);
+	stage_cancel(ring, user);
+	return true;
+}
+
+void mrt__ring_cancel(struct mrt__ring *ring, void *user)
+{
 	check_owner(ring);
 	if (ring->polled)
 		return;
-	sim_check(r && r->where != WHERE_CALLER, "a cancel names an op that the ring does not have");
-	r->history.cancel_seen = true;
-	sim_log("ring %u: cancel of #%llu staged", ring->index, (unsigned long long)r->history.serial);
+	note_cancel(ring, user);
 	if (ring->sq_nr == ring->sq_entries)
 		(void)mrt__ring_flush(ring);
 	if (ring->sq_nr < ring->sq_entries) {
@@ -1409,8 +1447,8 @@ void mrt__ring_sentry_disarm(struct mrt__ring *ring)
 bool mrt__ring_has_opcode(const struct mrt__ring *ring, enum mrt__opcode opcode)
 {
 	(void)ring;
-	(void)opcode;
-	return true;
+	/* what hides is an old kernel */
+	return opcode != MRT__OPCODE_BIND || !sim.opts.hide;
 }
 
 void mrt__ring_report(struct mrt__ring *ring, struct mrt_ring_report *ret_report)

@@ -7,6 +7,7 @@
  * taken out, and its op not yet finished; a worker is counted as asleep, and has not looked around for the last time.
  */
 #include "sched/arena.h"
+#include "sched/cancels.h"
 #include "sched/files.h"
 #include "sched/idle.h"
 #include "sched/inject.h"
@@ -62,6 +63,7 @@ WRAP_VOID(mrt__inject_push, (struct mrt__inject *q, struct mrt_task *const *task
 WRAP_VOID(mrt__worker_push_yielded, (struct mrt__worker *w, struct mrt_task *t), (w, t))
 WRAP(bool, mrt__file_learn, (struct mrt__worker *w, int handle), (w, handle))
 WRAP_VOID(mrt__file_unpoll, (struct mrt__worker *w, int handle, int error), (w, handle, error))
+WRAP_VOID(mrt__cancels_turn, (struct mrt__worker *w), (w))
 WRAP_VOID(mrt__files_turn, (struct mrt__worker *w), (w))
 WRAP_VOID(mrt__file_drained, (struct mrt__worker *w, unsigned slot), (w, slot))
 WRAP_VOID(mrt__op_submit_close, (struct mrt__worker *w, struct mrt__op *op, int fd), (w, op, fd))

@@ -23,6 +23,15 @@ static void run(void)
 		sim.opts.refuse = 500; /* the cancels of a close, too */
 		sim.opts.inline_ends = 0;
 	}
+	actors.twins = 200;
+	if (sim_chance(150)) {
+		/* closes that last, and are sent again, on kernels where that hits other handles of the file */
+		sim.opts.hide = 900;
+		sim.opts.inline_ends = 0;
+		sim.opts.delay_ns_max = 20000000;
+		sim.opts.workers_nr = 1 + (unsigned)sim_below(2);
+		actors.twins = 800;
+	}
 	sim_start();
 	actors.by_handle = 300 + (unsigned)sim_below(700);
 	actors.on_block = 300 + (unsigned)sim_below(700);

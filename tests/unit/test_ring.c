@@ -258,6 +258,32 @@ START_TEST(every_cancel_finds_room_in_a_full_sq)
 }
 END_TEST
 
+START_TEST(a_cancel_that_is_only_tried_needs_a_free_sqe)
+{
+	struct mrt__ring *ring = make_enabled(8, 16, (unsigned)_i);
+	unsigned i, staged_nr;
+	char buf[8];
+	int fds[2];
+
+	make_pipe(fds);
+	for (i = 0; i < 6; i++)
+		ck_assert(stage_read(ring, fds[0], buf, sizeof(buf), UINT64_MAX, &ops[i]));
+	ck_assert(mrt__ring_try_cancel(ring, &ops[0]));
+	ck_assert(mrt__ring_try_cancel(ring, &ops[1]));
+	staged_nr = mrt__ring_staged(ring);
+	ck_assert(!mrt__ring_try_cancel(ring, &ops[2]));
+	ck_assert_uint_eq(mrt__ring_staged(ring), staged_nr); /* neither flushed nor remembered */
+	collect(ring, 2);
+	assert_quiet(ring); /* the others still wait */
+	for (i = 2; i < 6; i++)
+		ck_assert(mrt__ring_try_cancel(ring, &ops[i]));
+	collect(ring, 4);
+	for (i = 0; i < 4; i++)
+		ck_assert_int_eq(done[i].res, -ECANCELED);
+	end_ring(ring);
+}
+END_TEST
+
 /* ---- wakes and waits ------------------------------------------------------------------------------------------- */
 
 static atomic_uint rounds;
@@ -972,6 +998,7 @@ static Suite *ring_suite(void)
 	tcase_add_test(cancel, a_cancel_finds_an_op_that_is_staged_before_it);
 	tcase_add_test(cancel, a_cancel_of_what_has_ended_does_not_touch_the_next_user_of_its_address);
 	tcase_add_loop_test(cancel, every_cancel_finds_room_in_a_full_sq, 0, TIERS);
+	tcase_add_loop_test(cancel, a_cancel_that_is_only_tried_needs_a_free_sqe, 0, TIERS);
 	tcase_add_test(cancel, cancels_survive_a_kernel_that_takes_no_submissions);
 	tcase_add_test(cancel, a_late_cancel_does_not_touch_the_next_user_of_its_address);
 	suite_add_tcase(s, cancel);
