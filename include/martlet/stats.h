@@ -235,7 +235,7 @@ static inline uint64_t mrt_hist_min_ns(unsigned bucket)
 	return bucket ? (uint64_t)(4 + (bucket - 1) % 4) << (octave - 2) : 0;
 }
 
-#define MRT_STATS_VERSION 3 /* rises with each change of the layout of a map, or of the memfd */
+#define MRT_STATS_VERSION 4 /* rises with each change of the layout of a map, or of the memfd */
 
 /*
  * Where BPF is not allowed: the memfd `mrt_workers` (see the links in /proc/PID/fd) begins with this; then the blocks at

@@ -44,6 +44,10 @@ static const struct limit limits[] = {
 	/* threads: 0 is below what the user has already */
 	{ RLIMIT_NPROC, 0, 2, 0, 0, true, { -EAGAIN, -EAGAIN }, "thread" },
 	{ RLIMIT_NPROC, 2, 4, 0, 0, true, { -EAGAIN, -EAGAIN }, "thread" },
+	/* many workers: some of their threads, or of their rings, are there already when the limit comes */
+	{ RLIMIT_NPROC, 32, 64, 0, 0, true, { -EAGAIN, -EAGAIN }, "thread" },
+	{ RLIMIT_NOFILE, 100, 64, 0, 0, false, { -EMFILE, -EMFILE }, "RLIMIT_NOFILE" },
+	{ RLIMIT_MEMLOCK, 1 << 20, 64, 0, 0, true, { 0, -ENOMEM }, "RLIMIT_MEMLOCK" },
 };
 #define LIMITS_NR ((int)(sizeof(limits) / sizeof(limits[0])))
 

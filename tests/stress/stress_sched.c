@@ -479,8 +479,9 @@ static struct mrt_runtime_opts random_opts(uint64_t *rand)
 {
 	struct mrt_runtime_opts opts = itest_opts((int)below(rand, 2) ? ITEST_FLOAT : ITEST_TWO);
 	static const uint32_t queues[] = { 8, 16, 64, 256 }, intervals[] = { 1, 2, 61, 500 };
+	static const uint32_t workers[] = { 1, 2, 3, 4, 5, 8, 16, 64 };
 
-	opts.workers_nr = 1 + below(rand, 5);
+	opts.workers_nr = workers[below(rand, 8)];
 	opts.sq_entries = queues[below(rand, 4)];
 	opts.cq_entries = opts.sq_entries * (1 + below(rand, 2) * 7);
 	opts.inject_interval = intervals[below(rand, 4)];
