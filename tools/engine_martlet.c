@@ -181,7 +181,6 @@ static int create_runtime(struct run *r)
 	opts.log = print_log;
 	opts.name = "bench";
 	opts.flags = MRT_RUNTIME_TUNE_EVENTS; /* fewer enters while the queue is long */
-	opts.timer_slack_ns = 1; /* a rate is a time for each I/O */
 	set_fast_options(&opts, r);
 	return mrt_runtime_create(&opts, &rt);
 }

@@ -83,7 +83,7 @@ struct mrt_runtime_opts {
 	uint64_t watchdog_ns;           /* the log is told of each poll that takes longer, and again when it has taken twice as
 					   long as told last; by a thread of its own. 1 ms..1 day; 0: nobody watches */
 	uint64_t timer_slack_ns;        /* a worker may sleep so much beyond a deadline if another one is due then, so that it
-					   wakes once for both: 1..500,000; 1: none to speak of; 0: 50,000 */
+					   wakes once for both: at most 500,000; 0: each is met */
 };
 
 /* Zero the options and set their size. @thread any */

@@ -201,10 +201,8 @@ static int fill_defaults(struct mrt_runtime_opts *o, unsigned cpus_allowed)
 		return -EINVAL;
 	if (o->watchdog_ns && check_range(o, "watchdog_ns", o->watchdog_ns, MRT__WATCHDOG_NS_MIN, MRT__WATCHDOG_NS_MAX))
 		return -EINVAL;
-	if (o->timer_slack_ns == 0)
-		o->timer_slack_ns = MRT__TIMER_SLACK_NS;
 	/* beyond the grace others would fire what a sleeper may still put off */
-	if (check_range(o, "timer_slack_ns", o->timer_slack_ns, 1, MRT__SENTRY_GRACE_NS))
+	if (check_range(o, "timer_slack_ns", o->timer_slack_ns, 0, MRT__SENTRY_GRACE_NS))
 		return -EINVAL;
 	o->files_max = round_up_pow2(o->files_max);
 	if (check_range(o, "cq_entries", o->cq_entries, 2, 65536) ||

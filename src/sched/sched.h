@@ -34,7 +34,6 @@ struct mrt__pool;
 #define MRT__FLUSH_STAGED 128u          /* staged SQEs that are worth an enter of their own: half of the default SQ */
 #define MRT__TIMERS_PER_HOLD 32u        /* entries taken out of a wheel per hold of its lock */
 #define MRT__SENTRY_NS (2 * MRT__NS_PER_MS)
-#define MRT__TIMER_SLACK_NS (50 * MRT__NS_PER_US) /* by default; what Linux allows the timers of ordinary threads */
 #define MRT__SENTRY_GRACE_NS (MRT__NS_PER_MS / 2) /* a wheel may be this late before others fire it */
 #define MRT__OUTSIDE_HEAPS_NR 8u
 

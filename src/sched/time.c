@@ -105,7 +105,7 @@ uint64_t mrt__worker_wheel_wake(struct mrt__worker *w, uint64_t now)
 	/* a sentry that takes timers out only makes it later */
 	uint64_t next = published_next(w);
 
-	if (next == UINT64_MAX || next <= now)
+	if (mrt__likely(w->sched->timer_slack_ns == 0) || next == UINT64_MAX || next <= now)
 		return next;
 	lock_wheel(w);
 	next = mrt__wheel_next_within(&w->wheel, w->sched->timer_slack_ns);
