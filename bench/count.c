@@ -17,11 +17,15 @@
  *	timer        start a sleep of 10 s, cancel it, await it
  *	echo         64 bytes there and back over a socket pair: two sends, two receives
  *	yield        two tasks give way to each other: a yield of each
+ *	fork         32 tasks are spawned, then joined: an op is a task
+ *	outside      a plain thread spawns tasks
  *
- * With --workers=W the runtime has W workers, for counts that need no valgrind. Prints the enters per op, from the
- * workers' own statistics.
+ * With --workers=W the runtime has W workers, for counts that need no valgrind (scripts/bench-workers), and with --roots=R each
+ * R-th of the ops is done by a root of its own, placed by MRT_SPAWN_SPREAD: shapes without a file, from `spawn` to `fork`. Prints
+ * what the workers' own statistics say, per op.
  */
 #include <liburing.h>
+#include <stdatomic.h>
 #include <sys/socket.h>
 
 #include "bench.h"
@@ -209,6 +213,48 @@ static enum mrt_poll yield_root(struct mrt_task *self, void *frame)
 	MRT_RETURN(self, f->op.res);
 }
 
+/* A burst of tasks, which other workers can help with. */
+struct fork_root {
+	struct root r;
+	struct mrt_task *tasks[DEPTH];
+	unsigned i;
+};
+
+static enum mrt_poll fork_root_poll(struct mrt_task *self, void *frame)
+{
+	struct fork_root *f = frame;
+
+	MRT_BEGIN(self);
+	for (f->r.left = f->r.w->nr / DEPTH; f->r.left > 0; f->r.left--) {
+		for (f->i = 0; f->i < DEPTH; f->i++)
+			bench_spawn(NULL, empty_poll, NULL, 0, &f->tasks[f->i]);
+		for (f->i = 0; f->i < DEPTH; f->i++)
+			MRT_AWAIT(self, mrt_join(&f->r.op, f->tasks[f->i]));
+	}
+	MRT_RETURN(self, 0);
+}
+
+static enum mrt_poll counted_poll(struct mrt_task *self, void *frame)
+{
+	atomic_ullong *ran = *(atomic_ullong **)frame;
+
+	MRT_BEGIN(self);
+	/* relaxed: a count */
+	atomic_fetch_add_explicit(ran, 1, memory_order_relaxed);
+	MRT_RETURN(self, 0);
+}
+
+static void spawn_outside(struct mrt_runtime *rt, uint64_t nr)
+{
+	atomic_ullong ran = 0, *at = &ran;
+	uint64_t i;
+
+	for (i = 0; i < nr; i++)
+		bench_spawn(rt, counted_poll, &at, sizeof(at), NULL);
+	while (atomic_load_explicit(&ran, memory_order_relaxed) < nr) /* relaxed: as above */
+		bench_sleep_ns(MRT_US(200));
+}
+
 static enum mrt_poll timer_root(struct mrt_task *self, void *frame)
 {
 	struct root *f = frame;
@@ -338,7 +384,7 @@ static uint64_t run_bare(struct work *w, bool fast)
 
 static const struct shape {
 	const char *name;
-	mrt_poll_fn root;       /* NULL: the bare loop */
+	mrt_poll_fn root;       /* NULL: the bare loop, or a plain thread */
 	unsigned depth;         /* of reads; 0: it reads none */
 	bool fast;
 } shapes[] = {
@@ -353,7 +399,20 @@ static const struct shape {
 	{ "timer", timer_root, 0, false },
 	{ "echo", echo_root, 0, false },
 	{ "yield", yield_root, 0, false },
+	{ "fork", fork_root_poll, 0, false },
+	{ "outside", NULL, 0, false },
 };
+
+static const struct count {
+	const char *name;
+	size_t offset;
+} counts[] = {
+#define COUNT(name) { #name, offsetof(struct mrt_worker_stats, name) }
+	COUNT(enters), COUNT(wakes_sent), COUNT(parks), COUNT(noop_wakes), COUNT(sentry_wakes), COUNT(steals), COUNT(steal_ops),
+	COUNT(steal_tries), COUNT(injects), COUNT(overflows), COUNT(moved),
+#undef COUNT
+};
+#define COUNTS_NR BENCH_NR(counts)
 
 static struct mrt_runtime *make_runtime(unsigned workers_nr)
 {
@@ -373,68 +432,137 @@ static struct mrt_runtime *make_runtime(unsigned workers_nr)
 	return rt;
 }
 
-static uint64_t enters_of(struct mrt_runtime *rt)
+/* All workers' counts, added or taken away. */
+static void add_counts(struct mrt_runtime *rt, int64_t sign, int64_t *sums)
 {
-	uint64_t enters = 0;
-
 	for (unsigned i = 0; i < mrt_runtime_workers_nr(rt); i++) {
 		struct mrt_worker_stats st;
 
 		(void)mrt_stats_get(rt, i, &st); /* the worker exists */
-		enters += st.enters;
+		for (size_t k = 0; k < COUNTS_NR; k++)
+			sums[k] += sign * *(const int64_t *)(const void *)((const char *)&st + counts[k].offset);
 	}
-	return enters;
 }
 
-static uint64_t run_shape(struct work *w, const struct shape *s, unsigned workers_nr)
+/* Roots side by side. */
+struct roots {
+	struct mrt_op op;
+	struct fork_root root;  /* the largest one */
+	mrt_poll_fn fn;
+	struct mrt_scope scope;
+	struct mrt_op *joined;
+	unsigned nr;
+};
+
+static enum mrt_poll roots_poll(struct mrt_task *self, void *frame)
 {
-	struct root f = { .w = w, .fast = s->fast };
+	struct mrt_spawn_opts spread = { .size = sizeof(spread), .flags = MRT_SPAWN_SPREAD };
+	struct roots *f = frame;
+
+	MRT_BEGIN(self);
+	mrt_scope_init(&f->scope, 0);
+	for (unsigned i = 0; i < f->nr; i++)
+		if (mrt_scope_spawn(&f->scope, f->fn, &f->root, sizeof(f->root), &spread))
+			bench_die("no task");
+	f->joined = mrt_scope_join(&f->scope);
+	MRT_AWAIT(self, f->joined);
+	MRT_RETURN(self, f->joined->res);
+}
+
+/* @param ret_sums  [COUNTS_NR] what the workers counted; the bare loop: its enters alone */
+static void run_shape(struct work *w, const struct shape *s, unsigned workers_nr, unsigned roots_nr, int64_t *ret_sums)
+{
+	struct roots f = { .root.r = { .w = w, .fast = s->fast }, .fn = s->root, .nr = roots_nr };
 	struct mrt_runtime *rt;
-	uint64_t enters;
 
 	w->depth = s->depth;
 	if (s->depth)
 		w->fd = bench_file(&w->b, FILE_BYTES);
-	if (!s->root)
-		return run_bare(w, s->fast);
+	if (!s->root && s->depth) {
+		ret_sums[0] = (int64_t)run_bare(w, s->fast);
+		return;
+	}
 	rt = make_runtime(workers_nr);
-	enters = enters_of(rt);
-	bench_block_on(rt, s->root, &f, sizeof(f));
-	enters = enters_of(rt) - enters;
+	add_counts(rt, -1, ret_sums);
+	if (!s->root) {
+		spawn_outside(rt, w->nr);
+	} else if (roots_nr > 1) {
+		w->nr /= roots_nr;
+		bench_block_on(rt, roots_poll, &f, sizeof(f));
+		w->nr *= roots_nr;
+	} else {
+		bench_block_on(rt, s->root, &f.root, sizeof(f.root));
+	}
+	add_counts(rt, 1, ret_sums);
 	mrt_runtime_destroy(rt);
-	return enters;
 }
 
+__attribute__((noreturn))
 static void die_usage(void)
 {
-	fputs("usage: count SHAPE NUMBER [--workers=N]; shapes:", stderr);
+	fputs("usage: count SHAPE NUMBER [--workers=N] [--roots=N]; shapes:", stderr);
 	for (size_t i = 0; i < BENCH_NR(shapes); i++)
 		fprintf(stderr, " %s", shapes[i].name);
-	fputc('\n', stderr);
+	fputs("\n--roots needs --workers, and a shape from spawn to fork\n", stderr);
 	exit(2);
+}
+
+static unsigned parse_option(const char *text, const char *name)
+{
+	size_t bytes = strlen(name);
+	unsigned long n;
+	char *end;
+
+	if (strncmp(text, name, bytes) != 0)
+		return 0;
+	n = strtoul(text + bytes, &end, 10);
+	if (end == text + bytes || *end || n < 1 || n > 1024) {
+		fprintf(stderr, "count: %s: not a number from 1 to 1024\n", text);
+		exit(2);
+	}
+	return (unsigned)n;
 }
 
 int main(int argc, char **argv)
 {
 	struct work w = { .fd = -1, .b.dir = getenv("TMPDIR") };
+	int64_t sums[COUNTS_NR] = { 0 };
 	const struct shape *s = NULL;
-	unsigned workers_nr = 0;
+	unsigned workers_nr = 0, roots_nr = 0, n;
 
 	if (!w.b.dir)
 		w.b.dir = "/var/tmp";
-	if (argc < 3 || argc > 4 || (argc == 4 && sscanf(argv[3], "--workers=%u", &workers_nr) != 1))
+	if (argc < 3)
 		die_usage();
+	for (int i = 3; i < argc; i++) {
+		if ((n = parse_option(argv[i], "--workers=")) > 0)
+			workers_nr = n;
+		else if ((n = parse_option(argv[i], "--roots=")) > 0)
+			roots_nr = n;
+		else
+			die_usage();
+	}
 	for (size_t i = 0; i < BENCH_NR(shapes); i++) {
 		if (strcmp(shapes[i].name, argv[1]) == 0)
 			s = &shapes[i];
 	}
 	w.nr = strtoull(argv[2], NULL, 10) / DEPTH * DEPTH;
-	if (!s || !w.nr)
+	if (!s || !w.nr || (roots_nr > 0 && (!s->root || s->depth || workers_nr == 0)) || (!s->root && !s->depth && workers_nr == 0))
+		die_usage();
+	if (roots_nr > 0)
+		w.nr = w.nr / (DEPTH * roots_nr) * (DEPTH * roots_nr);
+	if (!w.nr)
 		die_usage();
 	(void)alarm(BENCH_LIMIT_S);
 	w.bufs = bench_alloc_touched(DEPTH, BLOCK);
-	printf("%s: %llu ops, %.4f enters per op\n", s->name, (unsigned long long)w.nr,
-	       (double)run_shape(&w, s, workers_nr) / (double)w.nr);
+	run_shape(&w, s, workers_nr, roots_nr, sums);
+	printf("%s: %llu ops, %.4f enters per op\n", s->name, (unsigned long long)w.nr, (double)sums[0] / (double)w.nr);
+	if (workers_nr > 0) {
+		printf("counts:");
+		for (size_t k = 0; k < COUNTS_NR; k++)
+			printf(" %s=%lld", counts[k].name, (long long)sums[k]);
+		putchar('\n');
+	}
 	free(w.bufs);
 	return 0;
 }
