@@ -1150,13 +1150,13 @@ static inline __attribute__((always_inline)) bool finish_simple(struct mrt__work
 
 static inline __attribute__((always_inline)) bool step(struct mrt__worker *w, struct mrt__op *op, int32_t res)
 {
-	const uint64_t slow_what = mrt__op_what(0xff, 0, SLOW_FLAGS), slow_where = mrt__op_where(0, SLOW_RFLAGS, SLOW_HFLAGS, 0);
+	const uint64_t slow_what = mrt__op_what(0xff, 0, SLOW_FLAGS);
 	struct mrt_task *t = op->task;
 
 	w->inflight--;
 	w->credits += !!(op->flags & MRT__OPF_CREDIT);
 	/* who listens to op_complete has every op timed that is staged from then on */
-	if (mrt__unlikely((op->what & slow_what) != mrt__op_what(MRT__OP_INFLIGHT, 0, 0) || op->where & slow_where || res < 0)) {
+	if (mrt__unlikely((op->what & slow_what) != mrt__op_what(MRT__OP_INFLIGHT, 0, 0) || op->rflags & SLOW_RFLAGS || res < 0)) {
 		mrt__assert(op->state == MRT__OP_INFLIGHT && !(op->rflags & MRT__OPR_TERMINAL));
 		return step_slow(w, op, res);
 	}
@@ -1167,8 +1167,8 @@ static inline __attribute__((always_inline)) bool step(struct mrt__worker *w, st
 	if (op->kind == MRT__OP_RECV)
 		learn_recv(w, op);
 	mark_written(op, res);
-	/* a task that rests is ours: its place has our index */
-	if (mrt__likely(mrt__task_rests(t) && !(t->flags & MRT__TASKF_RETURNED)))
+	/* a task that rests is ours: its place has our index. hflags are its holder's: not looked at before, nor where, which has them */
+	if (mrt__likely(mrt__task_rests(t) && !(t->flags & MRT__TASKF_RETURNED) && !(op->hflags & SLOW_HFLAGS)))
 		return finish_simple(w, t, op, res);
 	op->rflags |= MRT__OPR_TERMINAL;
 	return finish(w, op, res);
