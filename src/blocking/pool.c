@@ -3,10 +3,10 @@
  * One queue, and a stack of idle threads, under one short lock.
  *
  * Who wakes whom. To wake a thread costs more than a short call does, so a call is not a reason to wake one; that nobody is
- * on the way to it is. A thread that was woken or started, and has not looked at the queue yet, is "coming". Whoever queues
- * a call, or takes one and leaves others behind, sees to it that min(pace, queued) threads are coming, and goes. So a call
+ * on the way to it is. A thread that was woken or started, and has not looked at the queue yet, is "coming". The invariant,
+ * whenever the lock is let go: if calls are queued, one is coming, or none can be had, or a worker owes pool_send(). So a call
  * that blocks never holds up the one behind it, and sixteen that do nothing are done by the thread that came first, while
- * the next is still on its way.
+ * the next is still on its way. Beyond the one, min(pace, queued) are sent for.
  *
  * The pace is learnt. With one at a time, calls that block would each begin a wake later than the one before. So a thread
  * that comes while others are in calls, and finds one left, doubles the pace, and one that finds nothing halves it.
@@ -218,54 +218,51 @@ static atomic_uint *sleeper_call(struct mrt__pool *pool)
 static int pool_thread_create(struct mrt__pool *pool);
 static void pool_thread_failed(struct mrt__pool *pool);
 
-/* Are too few coming? @param mine  1: the caller is coming itself, and takes a call; 0: it does not @thread any, under the lock */
-static inline bool pool_lacks(const struct mrt__pool *pool, unsigned mine)
+/* Are fewer coming than `want`? @param mine  1: the caller is coming itself, and takes a call; 0: it does not */
+static inline bool pool_lacks(const struct mrt__pool *pool, unsigned mine, unsigned want)
 {
-	return pool->coming < mrt__min(pool->pace + mine, pool_get(pool->queued));
+	return pool->coming < mrt__min(want + mine, pool_get(pool->queued));
 }
 
 /*
- * Are too few coming? Then one is counted as coming, and fetch() must follow outside the lock. @thread any, under the lock
+ * Send for one more thread if too few are coming.
  *
- * @param mine      as above
- * @param ret_word  what to wake; NULL: a thread is to be started
+ * @thread  any, under the lock, which is let go meanwhile
+ * @return false: enough are, or no other can be had
  */
-static bool pool_must_fetch(struct mrt__pool *pool, unsigned mine, atomic_uint **ret_word)
+static bool pool_fetch(struct mrt__pool *pool, unsigned mine, unsigned want)
 {
-	if (mrt__likely(!pool_lacks(pool, mine)))
+	atomic_uint *word = NULL;
+	bool came = true;
+
+	if (mrt__likely(!pool_lacks(pool, mine, want)))
 		return false;
 	if (pool->sleepers) {
-		*ret_word = sleeper_call(pool);
+		word = sleeper_call(pool);
 	} else if (pool_get(pool->threads) < pool->threads_max) {
-		*ret_word = NULL;
 		pool_add(pool, threads, 1);
 		pool->coming++;
 	} else {
 		return false;
 	}
 	mrt__stat_add(&pool->stats->blocking_wakes, 1);
-	return true;
-}
-
-static void fetch(struct mrt__pool *pool, atomic_uint *word)
-{
+	mrt__unlock(&pool->lock);
 	if (word)
 		mrt__futex_wake(word, 1);
-	else if (pool_thread_create(pool) != 0)
+	else
+		came = pool_thread_create(pool) == 0;
+	if (!came)
 		pool_thread_failed(pool);
+	mrt__lock(&pool->lock);
+	return came;
 }
 
 /* A worker has queued calls: see to it that threads come. */
 static void pool_send(struct mrt__pool *pool)
 {
-	atomic_uint *word;
-
 	mrt__lock(&pool->lock);
-	while (pool_must_fetch(pool, 0, &word)) {
-		mrt__unlock(&pool->lock);
-		fetch(pool, word);
-		mrt__lock(&pool->lock);
-	}
+	while (pool_fetch(pool, 0, pool->pace))
+		;
 	mrt__unlock(&pool->lock);
 }
 
@@ -279,22 +276,19 @@ static void pool_learn(struct mrt__pool *pool)
 }
 
 /*
- * A thread that comes takes a call, and first fetches others if that leaves some. It is itself still coming meanwhile: the
- * kernel may run the one that is woken at once, in its place, and that one need fetch nobody.
+ * A thread that comes takes a call, and first sends for others if that leaves some: for a few, and then it still sees to it
+ * that one is coming when it lets go. It is itself still coming meanwhile: the kernel may run the one that is woken at once, in
+ * its place, and that one need send for nobody.
  *
  * @thread  the pool's, under the lock
  * @return NULL: nothing is queued
  */
 static struct mrt__op *pool_come(struct mrt__pool *pool)
 {
-	atomic_uint *word;
 	unsigned i;
 
-	for (i = 0; i < FETCHES_MAX && pool_must_fetch(pool, 1, &word); i++) {
-		mrt__unlock(&pool->lock);
-		fetch(pool, word);
-		mrt__lock(&pool->lock);
-	}
+	for (i = 0; pool_fetch(pool, 1, i < FETCHES_MAX ? pool->pace : 1); i++)
+		;
 	pool->coming--;
 	return pool_pop(pool);
 }
@@ -534,7 +528,7 @@ static int pool_submit(struct mrt__worker *w, struct mrt__op *op, mrt_blocking_f
 		return -EAGAIN;
 	}
 	pool_push(pool, op);
-	if (pool_lacks(pool, 0))
+	if (pool_lacks(pool, 0, pool->pace))
 		w->calls_due = pool_send;
 	mrt__unlock(&pool->lock);
 	/* the op may be finished by now: a thread that came back may have run it */

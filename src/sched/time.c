@@ -163,7 +163,7 @@ uint64_t mrt_now(void)
 static struct mrt_op *sleep_until(struct mrt_op *pub, uint64_t when_ns, uint64_t now)
 {
 	struct mrt__op *op = mrt__op_of(pub);
-	struct mrt__worker *w = mrt__op_begin(op, MRT__OP_SLEEP, 0);
+	struct mrt__worker *w = mrt__op_begin_fast(op, MRT__OP_SLEEP, 0);
 
 	if (!w)
 		return pub;
