@@ -257,6 +257,7 @@ void *mrt__heap_alloc_slow(struct mrt__heap *heap, size_t bytes)
 	struct mrt__heap_class *class;
 	struct mrt__heap_cell *cell;
 	struct mrt__slab *slab;
+	bool full;
 	unsigned class_idx;
 
 	if (mrt__unlikely(bytes > MRT__HEAP_CELL_MAX))
@@ -272,8 +273,8 @@ void *mrt__heap_alloc_slow(struct mrt__heap *heap, size_t bytes)
 		if (!slab)
 			return NULL;
 	}
-	cell = mrt__slab_take(slab);
-	if (mrt__slab_is_full(slab))
+	cell = mrt__slab_take(slab, &full);
+	if (full)
 		mrt__slab_unlist(slab);
 	mrt__stat_add(&heap->allocs, 1);
 	return cell;

@@ -132,22 +132,25 @@ static inline void mrt__cell_unpoison(void *cell, size_t bytes)
 }
 
 /*
- * A cell of a slab that has one: the last one freed, else one never used before. An empty slab is cut anew when it is used again,
+ * A cell of a slab that has one, and whether it was the last: the last one freed, else one never used before. An empty slab is cut anew when it is used again,
  * and not taken with its list: after a burst that others helped with, the list has the order in which they were done, while
  * cells in the order of their addresses come into the cache by themselves.
  */
-static inline struct mrt__heap_cell *mrt__slab_take(struct mrt__slab *slab)
+static inline struct mrt__heap_cell *mrt__slab_take(struct mrt__slab *slab, bool *ret_full)
 {
-	struct mrt__heap_cell *cell = slab->free;
+	struct mrt__heap_cell *cell = slab->free, *next;
 
 	if (mrt__likely(cell)) {
+		next = cell->next;
 		mrt__cell_unpoison(cell, slab->cell_bytes);
-		slab->free = cell->next;
+		slab->free = next;
+		*ret_full = !next && slab->used_nr == slab->cells_nr;
 	} else {
 		cell = (struct mrt__heap_cell *)(void *)((char *)slab + MRT__SLAB_HEADER_BYTES +
 							 (size_t)slab->used_nr * slab->cell_bytes);
 		cell->word = 0; /* the walk may look at it from here on */
 		slab->used_nr++;
+		*ret_full = slab->used_nr == slab->cells_nr;
 	}
 	slab->live_nr++;
 	return cell;
@@ -164,15 +167,16 @@ static inline void *mrt__heap_alloc(struct mrt__heap *heap, size_t bytes)
 {
 	struct mrt__heap_cell *cell;
 	struct mrt__slab *slab;
+	bool full;
 
 	if (mrt__unlikely(bytes > MRT__HEAP_FINE_MAX))
 		return mrt__heap_alloc_slow(heap, bytes);
 	slab = heap->classes[(bytes + MRT__HEAP_FINE_STEP - 1) / MRT__HEAP_FINE_STEP - 1].partial;
 	if (mrt__unlikely(!slab))
 		return mrt__heap_alloc_slow(heap, bytes);
-	cell = mrt__slab_take(slab);
+	cell = mrt__slab_take(slab, &full);
 	mrt__stat_add(&heap->allocs, 1);
-	if (mrt__unlikely(mrt__slab_is_full(slab)))
+	if (mrt__unlikely(full))
 		mrt__slab_unlist(slab);
 	return cell;
 }
