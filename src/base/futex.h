@@ -18,7 +18,6 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "base/compiler.h"
 
 /**
  * Sleep while the word is `value`.
@@ -29,11 +28,7 @@
  */
 static inline bool mrt__futex_wait(atomic_uint *word, unsigned value, uint64_t until_ns)
 {
-	/* saturated at a time that every time_t holds */
-	struct timespec until = {
-		.tv_sec = (time_t)mrt__min(until_ns / MRT__NS_PER_SEC, (uint64_t)INT32_MAX),
-		.tv_nsec = (long)(until_ns % MRT__NS_PER_SEC),
-	};
+	struct timespec until = mrt__clock_timespec(until_ns);
 
 	/* the form whose time is absolute */
 	return !syscall(SYS_futex, word, FUTEX_WAIT_BITSET_PRIVATE, value,
@@ -44,8 +39,7 @@ static inline bool mrt__futex_wait(atomic_uint *word, unsigned value, uint64_t u
 /* Wake up to nr of those who sleep there. @blocks never */
 static inline void mrt__futex_wake(atomic_uint *word, int nr)
 {
-	(void)syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, nr, NULL, NULL,
-		      0); /* nobody there is fine */
+	(void)syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, nr, NULL, NULL, 0); /* nobody there is fine */
 }
 
 #endif
