@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The inject queue: a FIFO of tasks through their headers, under a short lock, with a length that is read without it.
- * Tasks come from outside threads and from full local queues; workers take batches.
+ * The inject queue: a FIFO of tasks through their headers. Tasks come from outside threads and from full local queues;
+ * workers take batches. It is two lists, each under a short lock (after the two-lock queue of Michael and Scott 1996): who
+ * pushes appends to the one; who pops first moves all of that behind the other, in one step, and then takes from there. A
+ * batch is walked task by task, each of them in another CPU's cache: with one lock whoever pushes would wait for that.
  *
  *	function             who      progress
  *	mrt__inject_push     any      blocking (short lock)
- *	mrt__inject_pop      worker   blocking (short lock); returns at once when the length reads 0
+ *	mrt__inject_pop      worker   blocking (short locks); returns at once when the length reads 0
  *	mrt__inject_len      any      wait-free
  */
 #ifndef MRT_SCHED_INJECT_H
@@ -20,12 +22,17 @@
 
 struct mrt_task;
 
-struct mrt__inject {
+/* One of the two. */
+struct mrt__inject_list {
 	mrt__cache_aligned struct mrt__lock lock;
 	struct mrt_task *head, *tail;
-	/* written under the lock, read without; seq_cst in push: see [INJECT.len.pub] */
-	mrt__cache_aligned atomic_size_t len;
-	uint64_t *depth_stat;   /* written under the lock: the length, for those who look from outside */
+	atomic_size_t nr;       /* written under the lock of `in`, read without */
+};
+
+struct mrt__inject {
+	struct mrt__inject_list in;     /* the newer ones, as they come */
+	struct mrt__inject_list out;    /* the older ones. Its lock is taken before that of `in` */
+	uint64_t *depth_stat;           /* written under the lock of `in`: the length, for those who look from outside */
 };
 
 /* @param depth_stat  where the length is published */
@@ -37,10 +44,15 @@ void mrt__inject_push(struct mrt__inject *q, struct mrt_task *const *tasks, size
 /* Take up to max tasks, oldest first. @return number taken */
 size_t mrt__inject_pop(struct mrt__inject *q, struct mrt_task **ret_tasks, size_t max);
 
+/* A hint. What goes from one list to the other meanwhile may count twice, but is never missed. */
 static inline size_t mrt__inject_len(const struct mrt__inject *q)
 {
-	/* relaxed: a hint; where it decides about sleeping, the idle word's read-modify-writes order it */
-	return atomic_load_explicit(&q->len, memory_order_relaxed);
+	/* [INJECT.nr.move] in this order; acquire: what has left `in` stands in `out`. Where it decides about sleeping, the idle
+	 * word's read-modify-writes order the push before it */
+	size_t in = atomic_load_explicit(&q->in.nr, memory_order_acquire);
+
+	/* relaxed: as said */
+	return in + atomic_load_explicit(&q->out.nr, memory_order_relaxed);
 }
 
 #endif
