@@ -529,10 +529,7 @@ static void free_runtime(struct mrt_runtime *rt)
 	struct mrt__sched *s = &rt->sched;
 	unsigned i;
 
-	/* [SCHED.remote.done] threads outside that made the last tasks runnable may still be on their way out of the call */
-	while (atomic_load_explicit(&s->remote_done, memory_order_acquire) !=
-	       atomic_load_explicit(&s->remote_wakes, memory_order_relaxed)) /* relaxed: it does not rise any more */
-		(void)sched_yield(); /* for a few instructions of theirs; cannot fail on Linux */
+	mrt__sched_await_outside(s);
 	mrt__watchdog_destroy(rt->watchdog);
 	report_handles(s, rt->workers_made);
 	mrt__sched_log_remove(s);
@@ -995,8 +992,7 @@ int mrt_stats_global_get(struct mrt_runtime *rt, struct mrt_global_stats *ret_st
 	ret_stats->spawns_outside = 0;
 	for (i = 0; i < MRT__OUTSIDE_HEAPS_NR; i++)
 		ret_stats->spawns_outside += mrt__stat_get(&rt->sched.outside[i].spawns);
-	/* relaxed: a count */
-	ret_stats->remote_wakes = atomic_load_explicit(&rt->sched.remote_wakes, memory_order_relaxed);
+	ret_stats->remote_wakes = mrt__sched_remote_wakes(&rt->sched);
 	return 0;
 }
 

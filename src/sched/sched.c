@@ -3,6 +3,7 @@
 #include "sched/sched.h"
 
 #include <pthread.h>
+#include <sched.h>
 #include <stdarg.h>
 #include <stdio.h>
 
@@ -75,6 +76,42 @@ uintptr_t mrt__sched_thread(void)
 	static __thread char here __attribute__((tls_model("initial-exec")));
 
 	return (uintptr_t)&here;
+}
+
+struct mrt__outside *mrt__sched_outside(struct mrt__sched *s)
+{
+	static atomic_uint next;
+	static __thread unsigned mine __attribute__((tls_model("initial-exec")));
+
+	if (!mine) /* relaxed: the numbers need only be spread */
+		mine = 1 + atomic_fetch_add_explicit(&next, 1, memory_order_relaxed) % MRT__OUTSIDE_HEAPS_NR;
+	return &s->outside[mine - 1];
+}
+
+static uint64_t wakes_of(const struct mrt__outside *out)
+{
+	/* relaxed: a count */
+	return mrt__stat_get(&out->spawns) + atomic_load_explicit(&out->wakes, memory_order_relaxed);
+}
+
+uint64_t mrt__sched_remote_wakes(const struct mrt__sched *s)
+{
+	uint64_t nr = 0;
+	unsigned i;
+
+	for (i = 0; i < MRT__OUTSIDE_HEAPS_NR; i++)
+		nr += wakes_of(&s->outside[i]);
+	return nr;
+}
+
+void mrt__sched_await_outside(const struct mrt__sched *s)
+{
+	unsigned i;
+
+	for (i = 0; i < MRT__OUTSIDE_HEAPS_NR; i++)
+		/* [OUTSIDE.done] pairs with mrt__outside_end(). What it is compared with does not rise any more */
+		while (atomic_load_explicit(&s->outside[i].done, memory_order_acquire) != wakes_of(&s->outside[i]))
+			(void)sched_yield(); /* for a few instructions of theirs; cannot fail on Linux */
 }
 
 uint64_t mrt__sched_tasks_alive(const struct mrt__sched *s)

@@ -37,12 +37,18 @@ struct mrt__pool;
 #define MRT__SENTRY_GRACE_NS (MRT__NS_PER_MS / 2) /* a wheel may be this late before others fire it */
 #define MRT__OUTSIDE_HEAPS_NR 8u
 
-/* A heap for threads that are no workers. */
+/*
+ * What threads that are no workers share, a few of them each: a heap, and how often they have made a task runnable (spawns and
+ * wakes) and were done with it. They touch the scheduler after the push that may end the last task, so destruction waits until
+ * the two are equal.
+ */
 struct mrt__outside {
 	mrt__cache_aligned pthread_mutex_t lock;
 	struct mrt__heap heap;
 	uint64_t ids;           /* under lock: task ids given */
 	uint64_t spawns;        /* written under lock, read without */
+	mrt__cache_aligned _Atomic uint64_t wakes; /* beside the spawns */
+	_Atomic uint64_t done;
 };
 
 struct mrt__sched {
@@ -73,12 +79,7 @@ struct mrt__sched {
 	/* worker index + 1 of the sentry, 0: none. [SENTRY.dekker] see sentry.c */
 	mrt__cache_aligned atomic_uint sentry;
 	_Atomic uint64_t sentry_ns;     /* last time that somebody did the sentry's duty */
-	/*
-	 * Threads that are no workers: how often they made a task runnable, and how often they were done with it. They
-	 * touch the scheduler after the push that may end the last task, so destruction waits until both are equal.
-	 */
-	_Atomic uint64_t remote_wakes;
-	_Atomic uint64_t remote_done;
+	_Atomic uint64_t outside_shared; /* spawns from outside that mrt_global's tasks_alive has in it */
 	atomic_uint spread_next;        /* where MRT_SPAWN_SPREAD begins to look */
 	atomic_bool closing;            /* no new tasks; all are aborted. Set once */
 	atomic_bool stopping;           /* all tasks have ended: whoever sets it wakes the others, once */
@@ -100,6 +101,34 @@ void mrt__sched_log_all(int level, const char *fmt, ...);
 /* From when on, and until when, mrt__sched_log_all() reaches it. @thread any @blocks for a log call that is under way */
 void mrt__sched_log_add(struct mrt__sched *s);
 void mrt__sched_log_remove(struct mrt__sched *s);
+
+/* Threads outside share a few of these; each keeps to one. @thread any that is no worker of s */
+struct mrt__outside *mrt__sched_outside(struct mrt__sched *s);
+
+/* Before a task is made runnable from outside, but for a spawn, which counts by itself; and after, as the last access. */
+static inline struct mrt__outside *mrt__outside_begin(struct mrt__sched *s)
+{
+	struct mrt__outside *out = mrt__sched_outside(s);
+
+	/* relaxed: before the push, whose order publishes it to whoever ends the task */
+	atomic_fetch_add_explicit(&out->wakes, 1, memory_order_relaxed);
+	return out;
+}
+
+static inline void mrt__outside_end(struct mrt__outside *out)
+{
+	/* [OUTSIDE.done] the last access to the scheduler; pairs with mrt__sched_await_outside() */
+	atomic_fetch_add_explicit(&out->done, 1, memory_order_release);
+}
+
+/* How often threads outside have made a task runnable. @thread any */
+uint64_t mrt__sched_remote_wakes(const struct mrt__sched *s);
+
+/* Until threads outside that made the last tasks runnable are out of their calls. @thread the destroyer; no task is left */
+void mrt__sched_await_outside(const struct mrt__sched *s);
+
+/* As mrt__sched_enqueue(), for a thread that is no worker of s, between begin and end. */
+void mrt__sched_inject(struct mrt__sched *s, struct mrt_task *t);
 
 /**
  * A task has become SCHEDULED by the caller's hand: put it into a queue, and wake somebody if that is needed.

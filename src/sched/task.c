@@ -518,17 +518,6 @@ static inline int check_spawn(const struct mrt__sched *s, const struct mrt__spaw
 	return 0;
 }
 
-/* Threads outside share a few locked heaps; each thread keeps to one. */
-static struct mrt__outside *outside_of_thread(struct mrt__sched *s)
-{
-	static atomic_uint next;
-	static __thread unsigned mine __attribute__((tls_model("initial-exec")));
-
-	if (!mine) /* relaxed: the numbers need only be spread */
-		mine = 1 + atomic_fetch_add_explicit(&next, 1, memory_order_relaxed) % MRT__OUTSIDE_HEAPS_NR;
-	return &s->outside[mine - 1];
-}
-
 /* From the outside heap `out`, whose lock is held on success: the caller drops it when the cell's word is set. */
 static __attribute__((noinline)) int alloc_outside(struct mrt__sched *s, struct mrt__outside *out, size_t bytes,
 						   struct mrt_task **ret_task)
@@ -552,7 +541,6 @@ static __attribute__((noinline)) int alloc_outside(struct mrt__sched *s, struct 
 	t->id = (uint64_t)(0x8000 + (out - s->outside)) << 48 | ++out->ids;
 	mrt__stat_add(&out->spawns, 1);
 	mrt__stat_add_shared(&s->stats_mem.global->spawns_outside, 1);
-	mrt__stat_add_shared(&s->stats_mem.global->tasks_alive, 1);
 	*ret_task = t;
 	return 0;
 }
@@ -626,7 +614,7 @@ static inline __attribute__((always_inline)) int spawn(struct mrt__sched *s, str
 	if (mrt__likely(w != NULL)) {
 		err = alloc_on(w, sh.cell_bytes, &t);
 	} else {
-		out = outside_of_thread(s);
+		out = mrt__sched_outside(s);
 		err = alloc_outside(s, out, sh.cell_bytes, &t);
 	}
 	if (mrt__unlikely(err))
@@ -650,7 +638,9 @@ static inline __attribute__((always_inline)) int spawn(struct mrt__sched *s, str
 	else if (mrt__likely(w != NULL))
 		mrt__worker_schedule(w, t);
 	else
-		mrt__sched_enqueue(t);
+		mrt__sched_inject(s, t);
+	if (out)
+		mrt__outside_end(out);
 	return 0;
 }
 

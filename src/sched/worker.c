@@ -215,22 +215,28 @@ void mrt__worker_schedule_behind(struct mrt__worker *w, struct mrt_task *t)
 		mrt__sched_notify(w->sched);
 }
 
+void mrt__sched_inject(struct mrt__sched *s, struct mrt_task *t)
+{
+	struct mrt__worker *w = mrt__worker_self;
+
+	mrt__fire(task_wake, w ? w->index : MRT__NO_WORKER, mrt__arg(t), MRT__NO_WORKER);
+	mrt__inject_push(&s->inject, &t, 1);
+	mrt__sched_notify(s);
+}
+
 void mrt__sched_enqueue(struct mrt_task *t)
 {
 	struct mrt__worker *w = mrt__worker_self;
 	struct mrt__sched *s = t->sched;
+	struct mrt__outside *out;
 
 	if (mrt__likely(w && w->sched == s)) {
 		mrt__worker_schedule(w, t);
 		return;
 	}
-	mrt__fire(task_wake, w ? w->index : MRT__NO_WORKER, mrt__arg(t), MRT__NO_WORKER);
-	/* relaxed: before the push, whose order publishes it to whoever ends the task */
-	atomic_fetch_add_explicit(&s->remote_wakes, 1, memory_order_relaxed);
-	mrt__inject_push(&s->inject, &t, 1);
-	mrt__sched_notify(s);
-	/* [SCHED.remote.done] the last access; pairs with free_runtime() */
-	atomic_fetch_add_explicit(&s->remote_done, 1, memory_order_release);
+	out = mrt__outside_begin(s);
+	mrt__sched_inject(s, t);
+	mrt__outside_end(out);
 }
 
 /* ---- inbox and mailbox: stacks that others push and the owner takes whole (no ABA) ---- */
@@ -238,24 +244,19 @@ void mrt__sched_enqueue(struct mrt_task *t)
 void mrt__inbox_push(struct mrt__worker *w, struct mrt_task *t)
 {
 	struct mrt__worker *self = mrt__worker_self;
-	struct mrt__sched *s = w->sched;
-	bool outside = !self || self->sched != s;
+	bool outside = !self || self->sched != w->sched;
 	/* relaxed: the exchange decides */
 	struct mrt_task *old = atomic_load_explicit(&w->inbox, memory_order_relaxed);
 
 	mrt__fire(task_wake, outside ? MRT__NO_WORKER : self->index, mrt__arg(t), w->index);
 	/* relaxed: an estimate, for placing; before the push, so that a take never counts below zero */
 	atomic_fetch_add_explicit(&w->inbox_nr, 1, memory_order_relaxed);
-	if (outside) /* relaxed: as in mrt__sched_enqueue() */
-		atomic_fetch_add_explicit(&s->remote_wakes, 1, memory_order_relaxed);
 	do
 		t->queue_next = old;
 	/* [WORKER.inbox.push] publishes the task; pairs with [WORKER.inbox.take] */
 	while (!atomic_compare_exchange_weak_explicit(&w->inbox, &old, t, memory_order_release, memory_order_relaxed));
 	if (w != self)
 		mrt__sched_wake(w);
-	if (outside) /* [SCHED.remote.done] the last access; pairs with free_runtime() */
-		atomic_fetch_add_explicit(&s->remote_done, 1, memory_order_release);
 }
 
 struct mrt_task *mrt__inbox_take(struct mrt__worker *v)
@@ -295,15 +296,15 @@ void mrt__tell(struct mrt__worker *keeper, struct mrt_task *t)
 {
 	struct mrt__worker *self = mrt__worker_self;
 	struct mrt__sched *s = keeper->sched;
-	bool outside = !self || self->sched != s;
+	struct mrt__outside *out = NULL;
 	struct mrt_task *old;
 
 	if (keeper == self) {
 		mrt__task_told(self, t);
 		return;
 	}
-	if (outside) /* relaxed: as in mrt__sched_enqueue() */
-		atomic_fetch_add_explicit(&s->remote_wakes, 1, memory_order_relaxed);
+	if (!self || self->sched != s)
+		out = mrt__outside_begin(s);
 	/* relaxed: the exchange decides */
 	old = atomic_load_explicit(&keeper->told, memory_order_relaxed);
 	do
@@ -312,8 +313,8 @@ void mrt__tell(struct mrt__worker *keeper, struct mrt_task *t)
 	while (!atomic_compare_exchange_weak_explicit(&keeper->told, &old, t, memory_order_release,
 						      memory_order_relaxed));
 	mrt__sched_wake(keeper);
-	if (outside) /* [SCHED.remote.done] the last access; pairs with free_runtime() */
-		atomic_fetch_add_explicit(&s->remote_done, 1, memory_order_release);
+	if (out)
+		mrt__outside_end(out);
 }
 
 static void drain_told(struct mrt__worker *w)
@@ -323,6 +324,7 @@ static void drain_told(struct mrt__worker *w)
 	/* relaxed: empty needs no order */
 	if (mrt__likely(!atomic_load_explicit(&w->told, memory_order_relaxed)))
 		return;
+	w->heard = true;
 	/* [WORKER.told.take] pairs with [WORKER.told.push] */
 	for (t = atomic_exchange_explicit(&w->told, NULL, memory_order_acquire); t; t = next) {
 		next = t->told_next;
@@ -460,6 +462,7 @@ static unsigned take_inject(struct mrt__worker *w, unsigned room)
 	for (i = 0; i < nr; i++)
 		mrt__worker_push(w, batch[i]);
 	mrt__stat_add(&w->stats->injects, nr);
+	w->heard = true;
 	return (unsigned)nr;
 }
 
@@ -469,6 +472,7 @@ static unsigned take_inbox(struct mrt__worker *w)
 	struct mrt_task *t = mrt__inbox_take(w), *next;
 	unsigned nr = 0;
 
+	w->heard |= t != NULL;
 	for (; t; t = next) {
 		next = t->queue_next;
 		mrt__worker_push(w, t);
@@ -588,14 +592,30 @@ static void publish_gauges(struct mrt__worker *w)
 	mrt__meter_depths(&w->meter, queue, w->inflight);
 }
 
+/* What came from outside since somebody did this last. */
+static __attribute__((noinline)) void publish_outside(struct mrt__worker *w)
+{
+	struct mrt_global_stats *g = w->sched->stats_mem.global;
+	uint64_t spawns = mrt__stat_get(&g->spawns_outside);
+	/* relaxed: a count, as the exchange */
+	uint64_t shared = atomic_load_explicit(&w->sched->outside_shared, memory_order_relaxed);
+
+	w->heard = false;
+	mrt__stat_raise(&g->remote_wakes, mrt__sched_remote_wakes(w->sched));
+	while (shared < spawns)
+		if (atomic_compare_exchange_weak_explicit(&w->sched->outside_shared, &shared, spawns, memory_order_relaxed,
+							  memory_order_relaxed)) {
+			mrt__stat_add_shared(&g->tasks_alive, (int64_t)(spawns - shared));
+			break;
+		}
+}
+
 /* Bring this worker's share of the sums in mrt_global up to date. Seldom: its line is everybody's. */
 static void publish_shares(struct mrt__worker *w)
 {
 	struct mrt_global_stats *g = w->sched->stats_mem.global;
 	int64_t alive = (int64_t)(w->stats->spawns - w->stats->ends);
 	int64_t timers = (int64_t)mrt__stat_get(&w->stats->timers);
-	/* relaxed: a count */
-	uint64_t wakes = atomic_load_explicit(&w->sched->remote_wakes, memory_order_relaxed);
 
 	if (alive != w->alive_shared)
 		mrt__stat_add_shared(&g->tasks_alive, alive - w->alive_shared);
@@ -603,7 +623,8 @@ static void publish_shares(struct mrt__worker *w)
 		mrt__stat_add_shared(&g->timers, timers - w->timers_shared);
 	w->alive_shared = alive;
 	w->timers_shared = timers;
-	mrt__stat_raise(&g->remote_wakes, wakes);
+	if (mrt__unlikely(w->heard))
+		publish_outside(w);
 }
 
 /* Work that others could help with: wake a searcher. A stale count only delays the help. */
@@ -805,6 +826,7 @@ static __attribute__((noinline)) struct mrt_task *pop_inject(struct mrt__worker 
 	if (mrt__inject_pop(&w->sched->inject, &t, 1) == 0)
 		return NULL;
 	mrt__stat_add(&w->stats->injects, 1);
+	w->heard = true;
 	return t;
 }
 

@@ -53,6 +53,7 @@ struct mrt__worker {
 	bool in_turn;                   /* inside a ring turn: what becomes runnable goes to the queue's tail */
 	bool searching;
 	bool woken;                     /* parked since the last task: for noop_wakes */
+	bool heard;                     /* something came that may be from outside: mrt_global is behind */
 	uint32_t inject_interval;       /* self-tuned, or the scheduler's */
 	uint32_t inject_left;           /* ticks until inject is served first */
 	uint32_t event_interval;
@@ -210,7 +211,7 @@ void mrt__worker_push(struct mrt__worker *w, struct mrt_task *t);
 /* Behind the next ring turn. */
 void mrt__worker_push_yielded(struct mrt__worker *w, struct mrt_task *t);
 
-/* Place a task on a worker, from any thread, and wake it. */
+/* Place a task on a worker, from any thread (outside: between begin and end), and wake it. */
 void mrt__inbox_push(struct mrt__worker *w, struct mrt_task *t);
 
 /* Take all that was placed on v, oldest first; linked by queue_next. @thread any */
