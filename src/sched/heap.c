@@ -280,11 +280,34 @@ void *mrt__heap_alloc_slow(struct mrt__heap *heap, size_t bytes)
 	return cell;
 }
 
+/* A chain of freed cells goes to their heap's owner. @thread any */
+static void send_back(struct mrt__heap *heap, struct mrt__heap_cell *head, struct mrt__heap_cell *tail, unsigned nr)
+{
+	/* relaxed: the exchange decides */
+	struct mrt__heap_cell *old = atomic_load_explicit(&heap->remote, memory_order_relaxed);
+
+	do {
+		tail->next = old;
+		/* [HEAP.remote.push] our accesses to the cells are over; relaxed on failure: only old is used */
+	} while (!atomic_compare_exchange_weak_explicit(&heap->remote, &old, head, memory_order_release,
+							memory_order_relaxed));
+	/* [HEAP.frees.pub] counts after the tasks have ended; pairs with [HEAP.frees.obs] */
+	atomic_fetch_add_explicit(&heap->remote_frees, nr, memory_order_release);
+}
+
+void mrt__heap_flush(struct mrt__heap *self)
+{
+	if (self->away_nr == 0)
+		return;
+	send_back(self->away_of, self->away_head, self->away_tail, self->away_nr);
+	self->away_head = NULL;
+	self->away_nr = 0;
+}
+
 void mrt__heap_free_slow(void *p, struct mrt__heap *self)
 {
 	struct mrt__heap *heap = mrt__slab_of(p)->heap;
 	struct mrt__heap_cell *cell = p;
-	struct mrt__heap_cell *old;
 	struct mrt__slab *slab;
 
 	if (heap == self) {
@@ -293,18 +316,23 @@ void mrt__heap_free_slow(void *p, struct mrt__heap *self)
 		return;
 	}
 	slab = mrt__slab_of(p);
-	if (slab->map_bytes > MRT__PAGE_BYTES)
+	if (mrt__unlikely(slab->map_bytes > MRT__PAGE_BYTES))
 		/* the owner may be long in coming: the pages go now, but for the one with header and links. On failure later */
 		(void)madvise((char *)slab + MRT__PAGE_BYTES, slab->map_bytes - MRT__PAGE_BYTES, MADV_DONTNEED);
-	/* relaxed: the exchange decides */
-	old = atomic_load_explicit(&heap->remote, memory_order_relaxed);
-	do {
-		cell->next = old;
-		/* [HEAP.remote.push] our accesses to the cell are over; relaxed on failure: only old is used */
-	} while (!atomic_compare_exchange_weak_explicit(&heap->remote, &old, cell, memory_order_release,
-							memory_order_relaxed));
-	/* [HEAP.frees.pub] counts after the task has ended; pairs with [HEAP.frees.obs] */
-	atomic_fetch_add_explicit(&heap->remote_frees, 1, memory_order_release);
+	if (!self || slab->map_bytes) {
+		send_back(heap, cell, cell, 1);
+		return;
+	}
+	if (self->away_of != heap) {
+		mrt__heap_flush(self);
+		self->away_of = heap;
+	}
+	cell->next = self->away_head;
+	if (!cell->next)
+		self->away_tail = cell;
+	self->away_head = cell;
+	if (++self->away_nr >= MRT__HEAP_AWAY_MAX)
+		mrt__heap_flush(self);
 }
 
 void mrt__heap_walk(struct mrt__heap *heap, void (*fn)(void *cell, void *ctx), void *ctx)

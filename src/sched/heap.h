@@ -2,12 +2,14 @@
 /*
  * Task memory: one heap per worker (and a few, locked, for threads outside), slabs of 64 KiB cut into cells of one size
  * class. Allocation and the owner's frees are plain pops and pushes; others free through one lock-free stack per heap,
- * which the owner takes whole. A cell's slab is found by masking its address, so tasks need no back pointer, and the
- * runtime enumerates its tasks by walking the slabs.
+ * which the owner takes whole; a worker that frees tasks of another heap keeps them until they are a few, or it has nothing
+ * left to run, since the stack is a line that all of them write. A cell's slab is found by masking its address, so tasks need
+ * no back pointer, and the runtime enumerates its tasks by walking the slabs.
  *
  *	function                  owner   other thread     progress
  *	mrt__heap_alloc           yes     X                wait-free but for a new slab (mmap)
  *	mrt__heap_free            yes     yes              owner wait-free, others lock-free
+ *	mrt__heap_flush           yes     X                lock-free
  *	mrt__heap_walk            yes     X                wait-free
  *
  * Emptied slabs are kept for reuse. What exceeds MRT__HEAP_WARM_MAX is given back to the kernel by mrt__heap_trim(), when
@@ -42,6 +44,7 @@
 	 (MRT__HEAP_CELL_MAX - MRT__HEAP_FINE_MAX) / MRT__HEAP_COARSE_STEP)
 
 #define MRT__HEAP_WARM_MAX 128u                 /* empty slabs that keep their memory: 8 MiB */
+#define MRT__HEAP_AWAY_MAX 32u                  /* cells of another heap that are sent back together */
 
 struct mrt__heap;
 struct mrt__heap_chunk;
@@ -80,6 +83,9 @@ struct mrt__heap {
 	struct mrt__heap_chunk *chunks;
 	uint64_t allocs;                /* owner: cells handed out, ever */
 	uint64_t frees;                 /* owner: cells freed by it, ever */
+	struct mrt__heap *away_of;      /* owner: the other heap that these are of, */
+	struct mrt__heap_cell *away_head, *away_tail; /* which it has freed and not sent back yet */
+	unsigned away_nr;
 	/* others: freed cells, and how many; taken whole by the owner, so no ABA */
 	mrt__cache_aligned _Atomic(struct mrt__heap_cell *) remote;
 	_Atomic uint64_t remote_frees;
@@ -201,6 +207,9 @@ static inline void mrt__heap_free(void *p, struct mrt__heap *self)
 	slab->live_nr--;
 	mrt__stat_add(&self->frees, 1);
 }
+
+/* Send back what `self` has freed of another heap. @thread owner of self, before it sleeps or leaves */
+void mrt__heap_flush(struct mrt__heap *self);
 
 /* Does it keep more empty memory than it should for long? @thread owner */
 static inline bool mrt__heap_can_trim(const struct mrt__heap *heap)

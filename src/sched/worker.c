@@ -1019,6 +1019,7 @@ static __attribute__((noinline)) enum mrt__tick tick_without_work(struct mrt__wo
 		return MRT__TICK_RAN;
 	}
 	w->event_left = w->event_interval;
+	mrt__heap_flush(&w->heap);
 	if (mrt__unlikely(may_stop(w->sched)))
 		return MRT__TICK_STOP;
 	t = search(w);
