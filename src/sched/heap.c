@@ -16,7 +16,6 @@
 #include <sys/mman.h>
 
 #include "base/assert.h"
-#include "probe/stat.h"
 
 #define MRT__PAGE_BYTES ((size_t)4096) /* of a system with larger ones the calls below fail, which only keeps memory */
 
@@ -248,7 +247,6 @@ static void *alloc_large(struct mrt__heap *heap, size_t bytes)
 	slab->cell_bytes = (uint32_t)bytes;
 	slab->cells_nr = slab->used_nr = slab->live_nr = 1;
 	slab_link(heap, slab);
-	mrt__stat_add(&heap->allocs, 1);
 	return cell_at(slab, 0);
 }
 
@@ -276,12 +274,11 @@ void *mrt__heap_alloc_slow(struct mrt__heap *heap, size_t bytes)
 	cell = mrt__slab_take(slab, &full);
 	if (full)
 		mrt__slab_unlist(slab);
-	mrt__stat_add(&heap->allocs, 1);
 	return cell;
 }
 
 /* A chain of freed cells goes to their heap's owner. @thread any */
-static void send_back(struct mrt__heap *heap, struct mrt__heap_cell *head, struct mrt__heap_cell *tail, unsigned nr)
+static void send_back(struct mrt__heap *heap, struct mrt__heap_cell *head, struct mrt__heap_cell *tail)
 {
 	/* relaxed: the exchange decides */
 	struct mrt__heap_cell *old = atomic_load_explicit(&heap->remote, memory_order_relaxed);
@@ -291,15 +288,13 @@ static void send_back(struct mrt__heap *heap, struct mrt__heap_cell *head, struc
 		/* [HEAP.remote.push] our accesses to the cells are over; relaxed on failure: only old is used */
 	} while (!atomic_compare_exchange_weak_explicit(&heap->remote, &old, head, memory_order_release,
 							memory_order_relaxed));
-	/* [HEAP.frees.pub] counts after the tasks have ended; pairs with [HEAP.frees.obs] */
-	atomic_fetch_add_explicit(&heap->remote_frees, nr, memory_order_release);
 }
 
 void mrt__heap_flush(struct mrt__heap *self)
 {
 	if (self->away_nr == 0)
 		return;
-	send_back(self->away_of, self->away_head, self->away_tail, self->away_nr);
+	send_back(self->away_of, self->away_head, self->away_tail);
 	self->away_head = NULL;
 	self->away_nr = 0;
 }
@@ -312,7 +307,6 @@ void mrt__heap_free_slow(void *p, struct mrt__heap *self)
 
 	if (heap == self) {
 		free_own(heap, cell);
-		mrt__stat_add(&heap->frees, 1);
 		return;
 	}
 	slab = mrt__slab_of(p);
@@ -320,7 +314,7 @@ void mrt__heap_free_slow(void *p, struct mrt__heap *self)
 		/* the owner may be long in coming: the pages go now, but for the one with header and links. On failure later */
 		(void)madvise((char *)slab + MRT__PAGE_BYTES, slab->map_bytes - MRT__PAGE_BYTES, MADV_DONTNEED);
 	if (!self || slab->map_bytes) {
-		send_back(heap, cell, cell, 1);
+		send_back(heap, cell, cell);
 		return;
 	}
 	if (self->away_of != heap) {
@@ -345,13 +339,13 @@ void mrt__heap_walk(struct mrt__heap *heap, void (*fn)(void *cell, void *ctx), v
 			fn(cell_at(slab, i), ctx);
 }
 
-uint64_t mrt__heap_live(const struct mrt__heap *heap)
+uint64_t mrt__heap_live(struct mrt__heap *heap)
 {
-	/* [HEAP.frees.obs] a free that is seen has its cell's last accesses behind it; pairs with [HEAP.frees.pub].
-	 * While others run it is an estimate: a cell allocated and freed between the looks makes it one too small */
-	uint64_t allocs = __atomic_load_n(&heap->allocs, __ATOMIC_RELAXED);
-	uint64_t frees = __atomic_load_n(&heap->frees, __ATOMIC_RELAXED) +
-			 atomic_load_explicit(&heap->remote_frees, memory_order_acquire);
+	struct mrt__slab *slab;
+	uint64_t nr = 0;
 
-	return allocs > frees ? allocs - frees : 0;
+	(void)take_remote(heap); /* what was freed is not live */
+	for (slab = heap->slabs; slab; slab = slab->next)
+		nr += slab->live_nr;
+	return nr;
 }

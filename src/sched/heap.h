@@ -26,7 +26,6 @@
 
 #include "base/assert.h"
 #include "base/compiler.h"
-#include "probe/stat.h"
 
 #if MRT__ASAN
 #include <sanitizer/asan_interface.h>
@@ -81,14 +80,11 @@ struct mrt__heap {
 	unsigned warm_nr;
 	struct mrt__slab *spare;        /* empty slabs without memory, but for their header's page */
 	struct mrt__heap_chunk *chunks;
-	uint64_t allocs;                /* owner: cells handed out, ever */
-	uint64_t frees;                 /* owner: cells freed by it, ever */
 	struct mrt__heap *away_of;      /* owner: the other heap that these are of, */
 	struct mrt__heap_cell *away_head, *away_tail; /* which it has freed and not sent back yet */
 	unsigned away_nr;
-	/* others: freed cells, and how many; taken whole by the owner, so no ABA */
+	/* others: freed cells; taken whole by the owner, so no ABA */
 	mrt__cache_aligned _Atomic(struct mrt__heap_cell *) remote;
-	_Atomic uint64_t remote_frees;
 };
 
 void mrt__heap_init(struct mrt__heap *heap);
@@ -181,7 +177,6 @@ static inline void *mrt__heap_alloc(struct mrt__heap *heap, size_t bytes)
 	if (mrt__unlikely(!slab))
 		return mrt__heap_alloc_slow(heap, bytes);
 	cell = mrt__slab_take(slab, &full);
-	mrt__stat_add(&heap->allocs, 1);
 	if (mrt__unlikely(full))
 		mrt__slab_unlist(slab);
 	return cell;
@@ -205,7 +200,6 @@ static inline void mrt__heap_free(void *p, struct mrt__heap *self)
 	slab->free = cell;
 	mrt__cell_poison(cell, slab->cell_bytes);
 	slab->live_nr--;
-	mrt__stat_add(&self->frees, 1);
 }
 
 /* Send back what `self` has freed of another heap. @thread owner of self, before it sleeps or leaves */
@@ -223,7 +217,7 @@ void mrt__heap_trim(struct mrt__heap *heap);
 /* Call fn for each cell that was ever handed out, free ones included (look at its word). @thread owner */
 void mrt__heap_walk(struct mrt__heap *heap, void (*fn)(void *cell, void *ctx), void *ctx);
 
-/* Cells in use, by racy counters: exact while nobody allocates or frees. @thread any */
-uint64_t mrt__heap_live(const struct mrt__heap *heap);
+/* Cells in use. @thread owner, when nobody frees any more */
+uint64_t mrt__heap_live(struct mrt__heap *heap);
 
 #endif

@@ -555,7 +555,7 @@ void sim_close(void)
 
 /* ---- the end ---- */
 
-static void check_worker_end(const struct mrt__worker *w)
+static void check_worker_end(struct mrt__worker *w)
 {
 	const uint32_t credits = sim.opts.cq_entries - (sim.opts.cq_entries >> 3);
 	unsigned i = w->index;
@@ -572,6 +572,7 @@ static void check_worker_end(const struct mrt__worker *w)
 		  w->cancels.nr);
 	sim_check(mrt__wheel_check(&w->wheel, stderr), "worker %u: its wheel is broken", i);
 	sim_check(!w->task, "worker %u ends inside a task", i);
+	sim_check(w->heap.away_nr == 0, "worker %u ends with cells of another heap", i);
 	sim_check(mrt__heap_live(&w->heap) == 0, "worker %u: %" PRIu64 " cells were not freed", i,
 		  mrt__heap_live(&w->heap));
 }
