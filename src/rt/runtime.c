@@ -295,7 +295,7 @@ static void *worker_main(void *arg)
 	}
 	mrt__stat_set(&w->stats->state, MRT_WORKER_RUNNING);
 	while (!stop) {
-		switch (mrt__worker_tick(w)) {
+		switch (mrt__worker_ticks(w, NULL)) {
 		case MRT__TICK_RAN:
 			break;
 		case MRT__TICK_PARK:
@@ -740,9 +740,9 @@ static bool drive(struct mrt_runtime *rt, const struct mrt_task *root, uint64_t 
 	while (!done) {
 		enum mrt__tick tick;
 
-		if (root && mrt_task_is_finished(root))
+		if (root && mrt__task_has_ended(root))
 			break;
-		tick = mrt__worker_tick(w);
+		tick = deadline_ns == UINT64_MAX ? mrt__worker_ticks(w, root) : mrt__worker_tick(w);
 		if (tick == MRT__TICK_STOP)
 			done = true;
 		else if (deadline_ns != UINT64_MAX && mrt__clock_now() >= deadline_ns)

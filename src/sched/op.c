@@ -138,14 +138,6 @@ struct mrt__worker *mrt__op_begin(struct mrt__op *op, enum mrt__op_kind kind, un
 
 static void deliver(struct mrt_task *t, struct mrt__op *op);
 
-/* Does nothing but a value stand behind a result? @thread the holder */
-static inline bool is_plain(const struct mrt_task *t, const struct mrt__op *op)
-{
-	return !(op->raw < 0 || t->flags & MRT__TASKF_RETURNED || op->flags & MRT__OPF_OWNS_MEM ||
-		 op->rflags & MRT__OPR_PARTIAL || op->hflags & (MRT__OPH_MSG | MRT__OPH_DEADLINE) ||
-		 op->kind == MRT__OP_DEADLINE);
-}
-
 /*
  * Deliver at once, as the task's new holder, if that takes a worker no lock that its caller may hold, and no system call:
  * whatever comes after the task has returned may (it is given back).
@@ -169,7 +161,7 @@ static __attribute__((noinline)) bool hand_over(struct mrt__worker *w, struct mr
 /* The same by a thread that is no worker of the runtime: it delivers a value, and drops no handle. */
 static __attribute__((noinline)) bool hand_over_outside(struct mrt_task *t, struct mrt__op *op)
 {
-	if (mrt__unlikely(!is_plain(t, op) || op->kind == MRT__OP_JOIN)) {
+	if (mrt__unlikely(!mrt__op_is_plain(t, op) || op->kind == MRT__OP_JOIN)) {
 		(void)mrt__task_push(t, op); /* held, by us */
 	} else {
 		deliver(t, op);
@@ -1305,17 +1297,13 @@ static __attribute__((noinline)) void deliver_slow(struct mrt_task *t, struct mr
 static inline void deliver(struct mrt_task *t, struct mrt__op *op)
 {
 	mrt__assert(op->state == MRT__OP_INFLIGHT && op->task == t);
-	if (mrt__unlikely(!is_plain(t, op))) {
+	if (mrt__unlikely(!mrt__op_is_plain(t, op))) {
 		deliver_slow(t, op);
 		return;
 	}
 	if (op->kind == MRT__OP_JOIN)
 		mrt__task_unref(op->wait.object); /* as above */
-	mrt__op_unlink(op);
-	if (op->hflags & MRT__OPH_AWAITED && t->await_nr > 0)
-		t->await_nr--;
-	op->hflags &= (uint8_t)~MRT__OPH_AWAITED;
-	mrt__op_set_done(op, op->raw);
+	mrt__op_deliver_plain(t, op);
 }
 
 void mrt__op_deliver(struct mrt_task *t, struct mrt__op *op)

@@ -104,4 +104,22 @@ static inline void mrt__op_end_inline(struct mrt__op *op, int64_t res)
 	mrt__op_set_done(op, res);
 }
 
+/* Does nothing but a value stand behind a result? @thread the holder */
+static inline bool mrt__op_is_plain(const struct mrt_task *t, const struct mrt__op *op)
+{
+	return !(op->raw < 0 || t->flags & MRT__TASKF_RETURNED || op->flags & MRT__OPF_OWNS_MEM ||
+		 op->rflags & MRT__OPR_PARTIAL || op->hflags & (MRT__OPH_MSG | MRT__OPH_DEADLINE) ||
+		 op->kind == MRT__OP_DEADLINE);
+}
+
+/* Deliver an op of that kind, whose raw is set; what a join has consumed is the caller's to drop. @thread the holder */
+static inline void mrt__op_deliver_plain(struct mrt_task *t, struct mrt__op *op)
+{
+	mrt__op_unlink(op);
+	if (op->hflags & MRT__OPH_AWAITED && t->await_nr > 0)
+		t->await_nr--;
+	op->hflags &= (uint8_t)~MRT__OPH_AWAITED;
+	mrt__op_set_done(op, op->raw);
+}
+
 #endif

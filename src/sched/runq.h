@@ -251,6 +251,26 @@ static inline bool mrt__runq_try_push(struct mrt__runq *q, struct mrt_task *task
 }
 
 /**
+ * Append several tasks: each is staged, then all are published at once.
+ *
+ * @thread  owner
+ * @order   publish: as mrt__runq_try_push(), for all of them
+ *
+ * @param i   the i-th behind what is queued, 0.. ; less than mrt__runq_room() then
+ * @param nr  staged
+ */
+static inline void mrt__runq_stage(struct mrt__runq *q, unsigned i, struct mrt_task *task)
+{
+	mrt__runq_slot_set(q, mrt__runq_own_tail(q) + i, task);
+}
+
+static inline void mrt__runq_publish(struct mrt__runq *q, unsigned nr)
+{
+	/* [RUNQ.tail.pub] publishes the slots; pairs with [RUNQ.tail.obs] in mrt__runq_steal() */
+	atomic_store_explicit(&q->tail, mrt__runq_own_tail(q) + nr, memory_order_release);
+}
+
+/**
  * Append a task; when the queue is full, hand tasks out for the inject queue.
  *
  * Full with a thief at work: the task alone goes out, since the thief is about to make room. Else the first half

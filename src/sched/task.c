@@ -25,6 +25,7 @@
 #include "sched/op_begin.h"
 #include "sched/op_run.h"
 #include "sched/sched.h"
+#include "sched/task_run.h"
 #include "sched/worker.h"
 
 #define FRAME_BYTES_MAX ((size_t)1 << 30)
@@ -34,15 +35,6 @@
 _Static_assert(MRT_POLL_PENDING == 0 && MRT_POLL_READY == 1, "ABI");
 
 /* ---- awaits ---- */
-
-static void take_news(struct mrt_task *t);
-
-/* The holder collects what has come: delivers ops, carries out an abort. */
-static inline void collect(struct mrt_task *t)
-{
-	if (mrt__unlikely(mrt__task_has_news(t)))
-		take_news(t);
-}
 
 /* The task suspends until `nr` deliveries have come; 0: a yield. */
 static bool suspend(struct mrt_task *t, int32_t offset, uint32_t nr)
@@ -74,7 +66,7 @@ static __attribute__((noinline)) bool exhaust(struct mrt__worker *w, struct mrt_
 }
 
 /* An await that need not wait costs a unit of budget; without budget, or after mrt_yield, it gives others a turn. */
-static bool charge(struct mrt_task *t, int32_t offset)
+static inline bool charge(struct mrt_task *t, int32_t offset)
 {
 	struct mrt__worker *w = mrt__worker_self;
 
@@ -98,7 +90,7 @@ bool mrt_task_await(struct mrt_task *t, struct mrt_op *pub, int32_t offset)
 
 	if (op->state != MRT__OP_DONE) {
 		check_awaitable(t, op);
-		collect(t);
+		mrt__task_collect(t);
 		if (mrt__likely(op->state != MRT__OP_DONE)) {
 			op->hflags |= MRT__OPH_AWAITED;
 			return suspend(t, offset, 1);
@@ -111,7 +103,7 @@ bool mrt_task_await_any(struct mrt_task *t, struct mrt_op *const *ops, size_t op
 {
 	size_t i, done = ops_nr, inflight = 0;
 
-	collect(t);
+	mrt__task_collect(t);
 	for (i = 0; i < ops_nr; i++) {
 		struct mrt__op *op = ops[i] ? mrt__op_of(ops[i]) : NULL;
 
@@ -145,7 +137,7 @@ bool mrt_task_await_all(struct mrt_task *t, struct mrt_op *const *ops, size_t op
 	uint32_t inflight = 0;
 	size_t i;
 
-	collect(t);
+	mrt__task_collect(t);
 	for (i = 0; i < ops_nr; i++) {
 		struct mrt__op *op = ops[i] ? mrt__op_of(ops[i]) : NULL;
 
@@ -245,7 +237,7 @@ static void take_once(struct mrt_task *t)
 	}
 }
 
-static __attribute__((noinline)) void take_news(struct mrt_task *t)
+void mrt__task_take_news(struct mrt_task *t)
 {
 	do
 		take_once(t);
@@ -271,38 +263,60 @@ static inline void count_end(struct mrt__worker *w)
 static void wake_thread(struct mrt_task *t, uintptr_t join);
 
 /*
- * There is a handle: tell whoever waits for it. @return true: our reference is gone, too
+ * The usual end of a join where there is one worker: who joined rests with us, for a result behind which nothing else stands, and
+ * nobody keeps the task.
  *
- * A join consumes the handle, but gives it back at its delivery: its cancel may look at us until then. So ours goes the same way
- * where these are the only two: whoever delivers frees the cell, and that is seldom another thread.
+ * @return false: it is not that, and nothing was done
  */
-static inline bool tell_joiner(struct mrt__worker *w, struct mrt_task *t, bool may_give)
+static __attribute__((noinline)) bool end_own_join(struct mrt__worker *w, struct mrt_task *t, struct mrt__op *op)
+{
+	struct mrt_task *joiner = op->task;
+
+	op->raw = t->result;
+	if (!mrt__task_rests(joiner) || !mrt__op_is_plain(joiner, op) || !mrt__task_is_last_ref(t))
+		return false;
+	free_task(w, t);
+	mrt__op_deliver_plain(joiner, op);
+	if (mrt__task_is_runnable(joiner)) {
+		mrt__task_set_place(joiner, w->index);
+		mrt__worker_schedule_joiner(w, joiner);
+	}
+	return true;
+}
+
+/*
+ * Close the join word, and tell whoever waits. A join has the reference from then on, but not before its delivery, as its cancel may
+ * look at the task until then.
+ */
+static inline void end_join(struct mrt__worker *w, struct mrt_task *t)
 {
 	uintptr_t join = mrt__task_close_join(t);
 
-	if (!join)
-		return false;
-	if (join & MRT__JOIN_THREAD) {
+	if (join == MRT__JOIN_DETACHED) {
+		if (mrt__task_drop_ref(t))
+			free_task(w, t);
+	} else if (mrt__unlikely(join & MRT__JOIN_THREAD)) {
 		wake_thread(t, join);
-		return false;
+	} else if (join) {
+		struct mrt__op *op = (struct mrt__op *)(join & MRT__JOIN_PTR);
+
+		if (!(join & MRT__JOIN_OWN) || !end_own_join(w, t, op))
+			mrt__op_finish_join(w, op, t->result);
 	}
-	may_give = may_give && mrt__task_merge_refs(t);
-	mrt__op_finish_join(w, (struct mrt__op *)(join & MRT__JOIN_PTR), t->result);
-	return may_give;
 }
 
-/* Its cell is kept for a message: whoever is last, of us and who reads it, gives the runtime's reference back. */
+/* A message is on its way: whoever is last, of us and who reads it, drops what keeps the cell for it. */
 static __attribute__((noinline)) void end_told(struct mrt__worker *w, struct mrt_task *t)
 {
-	(void)tell_joiner(w, t, false);
+	mrt__task_ref(t);
+	end_join(w, t);
 	if (!mrt__task_leave(t))
 		return;
 	mrt__task_unref(t);
 	count_end(w);
 }
 
-/* All ops are collected: publish the result, tell whoever waits, free. */
-static void end_task(struct mrt__worker *w, struct mrt_task *t)
+void mrt__task_finish(struct mrt__worker *w, struct mrt_task *t)
 {
 	mrt__assert(!t->ops);
 	mrt__fire(task_end, w->index, mrt__arg(t), mrt__arg(t->fn), (uint64_t)t->result);
@@ -313,10 +327,7 @@ static void end_task(struct mrt__worker *w, struct mrt_task *t)
 		end_told(w, t);
 		return;
 	}
-	if (mrt__task_is_last_ref(t)) /* no handle: nobody waits, and nobody can come */
-		free_task(w, t);
-	else if (!tell_joiner(w, t, true))
-		mrt__task_unref(t);
+	end_join(w, t);
 	count_end(w);
 }
 
@@ -334,31 +345,11 @@ void mrt__task_told(struct mrt__worker *w, struct mrt_task *t)
 	}
 }
 
-static bool has_ended(const struct mrt_task *t)
-{
-	return t->flags & MRT__TASKF_RETURNED && !t->ops;
-}
-
-static inline enum mrt_poll call_poll(struct mrt__worker *w, struct mrt_task *t)
-{
-	struct mrt_worker_stats *stats = w->stats;
-	enum mrt_poll poll;
-
-	mrt__stat_set(&stats->poll_task, (uint64_t)(uintptr_t)t);
-	mrt__stat_set(&stats->poll_fn, (uint64_t)(uintptr_t)t->fn);
-	mrt__stat_add(&stats->polls, 1);
-	poll = t->fn(t, mrt__task_frame(t));
-	if (mrt__unlikely(!mrt__worker_self))
-		mrt__bug("a task went on in a child after fork; call exec or _exit there");
-	mrt__stat_set(&stats->poll_fn, 0);
-	return poll;
-}
-
 /*
  * Timed now and then, for the statistics and to find slow tasks; always for tasks that were slow: those get the staged ops
  * out of the way first. Whoever listens to the probes of polls has all of them timed.
  */
-static __attribute__((noinline)) enum mrt_poll call_poll_timed(struct mrt__worker *w, struct mrt_task *t)
+enum mrt_poll mrt__task_call_poll_timed(struct mrt__worker *w, struct mrt_task *t)
 {
 	uint64_t polls = w->stats->polls, start, ns;
 	enum mrt_poll poll;
@@ -369,7 +360,7 @@ static __attribute__((noinline)) enum mrt_poll call_poll_timed(struct mrt__worke
 	if (w->meter.shows_start)
 		mrt__stat_set(&w->stats->poll_start_ns, start);
 	mrt__fire(poll_start, w->index, mrt__arg(t), mrt__arg(t->fn));
-	poll = call_poll(w, t);
+	poll = mrt__task_call_poll(w, t);
 	ns = mrt__clock_now() - start;
 	mrt__stat_set(&w->stats->poll_start_ns, 0);
 	mrt__fire(poll_end, w->index, mrt__arg(t), mrt__arg(t->fn), ns, poll != MRT_POLL_PENDING);
@@ -381,8 +372,7 @@ static __attribute__((noinline)) enum mrt_poll call_poll_timed(struct mrt__worke
 	return poll;
 }
 
-/* It came from elsewhere: its ops in flight, if it has any, are of other rings. */
-static __attribute__((noinline)) void move_here(struct mrt__worker *w, struct mrt_task *t)
+void mrt__task_move_here(struct mrt__worker *w, struct mrt_task *t)
 {
 	mrt__stat_add(&w->stats->moved, 1);
 	mrt__task_set_place(t, w->index);
@@ -390,52 +380,18 @@ static __attribute__((noinline)) void move_here(struct mrt__worker *w, struct mr
 		t->flags |= MRT__TASKF_SHARED;
 }
 
-static __attribute__((noinline)) void cancel_left(struct mrt_task *t)
+void mrt__task_cancel_left(struct mrt_task *t)
 {
 	abort_ops(t, true);
-	collect(t); /* what could be taken out at once is not waited for */
+	mrt__task_collect(t); /* what could be taken out at once is not waited for */
 }
 
-/* The poll function is called once; RETURNED is set if it has ended. @return true: it yields */
-static inline bool poll_task(struct mrt__worker *w, struct mrt_task *t)
-{
-	enum mrt_poll poll;
-
-	if (mrt__unlikely(t->flags & MRT__TASKF_ABORTED) && !(t->flags & MRT__TASKF_POLLED)) {
-		t->result = -ECANCELED;
-		poll = MRT_POLL_READY;
-	} else {
-		if (mrt__unlikely(mrt__task_place(t) != w->index))
-			move_here(w, t);
-		t->flags |= MRT__TASKF_POLLED;
-		if (mrt__unlikely(t->slow || mrt__meter_times_poll(&w->meter, w->stats->polls)))
-			poll = call_poll_timed(w, t);
-		else
-			poll = call_poll(w, t);
-	}
-	if (poll == MRT_POLL_PENDING)
-		return t->await_nr == 0;
-	t->flags |= MRT__TASKF_RETURNED;
-	if (mrt__unlikely(t->ops != NULL))
-		cancel_left(t);
-	return false;
-}
-
-/* The task waits: keep it if nobody but this worker can complete its ops, else let go. False: something came. */
-static inline bool rest(const struct mrt__worker *w, struct mrt_task *t)
-{
-	if (!(t->flags & (MRT__TASKF_SHARED | MRT__TASKF_ABORTED)) && w->keeper && mrt__task_place(t) == w->index)
-		return mrt__task_keep(t, w->keeper, w->index);
-	return mrt__task_let_go(t);
-}
-
-/* Something came while it ran. */
-static __attribute__((noinline)) void run_on(struct mrt__worker *w, struct mrt_task *t)
+void mrt__task_run_on(struct mrt__worker *w, struct mrt_task *t)
 {
 	do {
-		collect(t);
-		if (has_ended(t)) {
-			end_task(w, t);
+		mrt__task_collect(t);
+		if (mrt__task_is_drained(t)) {
+			mrt__task_finish(w, t);
 			return;
 		}
 		if (mrt__task_is_runnable(t)) {
@@ -444,24 +400,8 @@ static __attribute__((noinline)) void run_on(struct mrt__worker *w, struct mrt_t
 			mrt__worker_push_yielded(w, t);
 			return;
 		}
-	} while (!rest(w, t));
+	} while (!mrt__task_rest(w, t));
 	w->task = NULL;
-}
-
-void mrt__task_run(struct mrt__worker *w, struct mrt_task *t)
-{
-	w->task = t;
-	collect(t);
-	if (mrt__likely(mrt__task_is_runnable(t)) && mrt__likely(!(t->flags & MRT__TASKF_RETURNED)) && poll_task(w, t)) {
-		w->task = NULL;
-		mrt__worker_push_yielded(w, t);
-	} else if (has_ended(t)) {
-		end_task(w, t);
-	} else if (mrt__likely(rest(w, t))) {
-		w->task = NULL;
-	} else {
-		run_on(w, t);
-	}
 }
 
 /* ---- spawn ---- */
@@ -555,10 +495,27 @@ static inline int alloc_on(struct mrt__worker *w, size_t bytes, struct mrt_task 
 
 	if (mrt__unlikely(!t))
 		return -ENOMEM;
-	t->id = ++w->last_id;
 	mrt__stat_add(&w->stats->spawns, 1);
+	t->id = w->id_base + w->stats->spawns;
 	*ret_task = t;
 	return 0;
+}
+
+/* Most are small: two moves that overlap instead of a call. */
+static inline void copy_frame(char *to, const char *from, size_t bytes)
+{
+	if (bytes > 32) {
+		memcpy(to, from, bytes);
+	} else if (bytes >= 16) {
+		memcpy(to, from, 16);
+		memcpy(to + bytes - 16, from + bytes - 16, 16);
+	} else if (bytes >= 8) {
+		memcpy(to, from, 8);
+		memcpy(to + bytes - 8, from + bytes - 8, 8);
+	} else {
+		while (bytes-- > 0)
+			to[bytes] = from[bytes];
+	}
 }
 
 static inline void fill_frame(struct mrt_task *t, const struct mrt__spawn *sp, const struct shape *sh)
@@ -566,8 +523,7 @@ static inline void fill_frame(struct mrt_task *t, const struct mrt__spawn *sp, c
 	char *frame = mrt__task_frame(t);
 	size_t copied = sp->frame ? sp->frame_bytes : 0;
 
-	if (copied > 0)
-		memcpy(frame, sp->frame, copied);
+	copy_frame(frame, sp->frame, copied);
 	/* larger ones come zeroed, without a page touched */
 	if (sh->frame_bytes > copied && sh->cell_bytes <= MRT__HEAP_CELL_MAX)
 		memset(frame + copied, 0, sh->frame_bytes - copied);
@@ -582,12 +538,12 @@ static inline void init_task(struct mrt_task *t, struct mrt__sched *s, const str
 	t->fn = sp->fn;
 	t->ops = NULL;
 	t->await_nr = 0;
-	atomic_init(&t->refs, handle ? 2 : 1);
+	atomic_init(&t->refs, 1);
 	t->frame_bytes = (uint32_t)sh->frame_bytes | (sh->name ? MRT__FRAME_NAMED : 0);
 	mrt__task_set_place(t, place);
 	t->shield = t->slow = 0;
 	t->result = 0;
-	atomic_init(&t->join, 0);
+	atomic_init(&t->join, handle ? 0 : MRT__JOIN_DETACHED);
 	t->sched = s;
 	if (mrt__unlikely(sh->name != NULL))
 		*(const char **)(void *)mrt__task_behind_frame(t) = sh->name;
@@ -729,7 +685,7 @@ void mrt__task_abort(struct mrt_task *t)
 	}
 	/* itself: what it starts next in this very poll is refused already */
 	if (w && w->task == t)
-		collect(t);
+		mrt__task_collect(t);
 }
 
 void mrt_abort(struct mrt_task *t)
@@ -746,8 +702,7 @@ bool mrt_task_is_aborted(const struct mrt_task *t)
 
 bool mrt_task_is_finished(const struct mrt_task *t)
 {
-	/* [TASK.word.end] the result is there; pairs with end_task() */
-	return atomic_load_explicit(&t->word, memory_order_acquire) & MRT__WORD_ENDED;
+	return mrt__task_has_ended(t);
 }
 
 /* ---- join ---- */
@@ -855,7 +810,7 @@ int mrt_task_join_wait(struct mrt_task *t, int64_t *ret_result)
 
 void mrt_detach(struct mrt_task *t)
 {
-	if (t && !mrt__sched_is_forked())
+	if (t && !mrt__sched_is_forked() && mrt__task_drop_handle(t))
 		mrt__task_unref(t);
 }
 

@@ -34,8 +34,10 @@
  * TOLD keeps the cell until the message is read: of the ending holder (HELD) and the message (TOLD) whoever is last gives
  * the runtime's reference back. An aborted task gets no keeper: there are no further messages.
  *
- * A task is freed by its holder after it has ended, so HELD keeps it alive without a count; `refs` counts the runtime
- * (1) and the handle.
+ * A task is freed after it has ended, so HELD keeps it alive without a count. The runtime and the handle have one reference in
+ * `refs` together: who is the last of the two drops it, as the join word tells them. The end closes it: if nobody waits yet,
+ * the reference is left to the handle, whose join or detach finds ENDED. A join that waits gets it with the result. A detach that
+ * comes before the end leaves DETACHED, which the end finds; so does the spawn without a handle.
  *
  * Fields marked H are the holder's alone.
  */
@@ -84,10 +86,11 @@ struct mrt__worker;
 #define MRT__PLACE_RESTS ((uint16_t)0x8000)
 #define MRT__PLACE_NONE ((uint16_t)0x7fff)
 
-/* join: 0, a join op or a blocked thread's waiter, with a bit that says what it is, or JOIN_ENDED */
+/* join: 0, a join op or a blocked thread's waiter, with a bit that says what it is, or one of ENDED and DETACHED */
 #define MRT__JOIN_THREAD ((uintptr_t)1)
 #define MRT__JOIN_ENDED ((uintptr_t)2)
 #define MRT__JOIN_OWN ((uintptr_t)4)    /* an op of the one worker that runs this task, too: nobody else touches the word */
+#define MRT__JOIN_DETACHED ((uintptr_t)6) /* there is no handle, or not any more */
 #define MRT__JOIN_PTR (~(uintptr_t)7)
 
 struct mrt_task {
@@ -98,7 +101,7 @@ struct mrt_task {
 	mrt_poll_fn fn;                 /* const */
 	struct mrt__op *ops;            /* H; ops in flight, newest first */
 	uint32_t await_nr;              /* H; deliveries until the poll function is called again */
-	atomic_uint refs;               /* runtime and handle */
+	atomic_uint refs;               /* runtime and handle have one together; and who keeps it for a moment */
 	uint32_t frame_bytes;           /* const; and MRT__FRAME_NAMED */
 	_Atomic uint16_t place;         /* who polled or spawned it last; H, but RESTS is the keeper's */
 	uint8_t shield;                 /* H; depth */
@@ -390,20 +393,6 @@ static inline bool mrt__task_drop_ref(struct mrt_task *t)
 	return mrt__task_is_last_ref(t) || atomic_fetch_sub_explicit(&t->refs, 1, memory_order_acq_rel) == 1;
 }
 
-/*
- * Two drop theirs by one of them: what a join op holds until its delivery, and the caller's, who has not finished the op yet.
- * @return false: somebody else has one, too; nothing was changed
- */
-static inline bool mrt__task_merge_refs(struct mrt_task *t)
-{
-	/* acquire, as above, of a third one that was dropped; then nobody but us can write the count */
-	if (atomic_load_explicit(&t->refs, memory_order_acquire) != 2)
-		return false;
-	/* release: for whoever delivers, who sees what those saw that we have seen */
-	atomic_store_explicit(&t->refs, 1, memory_order_release);
-	return true;
-}
-
 /* Has it ended, with the result valid? @thread who has the handle */
 static inline bool mrt__task_join_is_closed(const struct mrt_task *t)
 {
@@ -449,21 +438,43 @@ static inline bool mrt__task_cancel_join(struct mrt_task *t, struct mrt__op *op)
 	       atomic_compare_exchange_strong_explicit(&t->join, &old, 0, memory_order_relaxed, memory_order_relaxed);
 }
 
-/* The task has ended: from here on nobody can begin to wait. @return who waits, with its bit; 0: nobody */
+/*
+ * The task has ended: from here on nobody can begin to wait. With ENDED or 0 the reference is the handle's, and the caller is
+ * through with the task; else it is the caller's.
+ *
+ * @return who waits, with its bit; DETACHED: there is no handle; 0: nobody waits yet
+ */
 static inline uintptr_t mrt__task_close_join(struct mrt_task *t)
 {
-	/* relaxed: OWN is this thread's; else looked at again */
-	uintptr_t old = atomic_load_explicit(&t->join, memory_order_relaxed);
+	/* [TASK.join.end] acquire: what was done by a handle that was dropped; pairs with mrt__task_drop_handle(). OWN is this
+	 * thread's */
+	uintptr_t old = atomic_load_explicit(&t->join, memory_order_acquire);
 
+	if (old == MRT__JOIN_DETACHED)
+		return old; /* for good: nobody writes it any more */
 	if (old & MRT__JOIN_OWN) {
 		/* [TASK.join.end] a store: whoever comes while an op stands there is refused, and writes nothing, and its
 		 * cancel is this thread's */
 		atomic_store_explicit(&t->join, MRT__JOIN_ENDED, memory_order_release);
 		return old;
 	}
-	/* [TASK.join.end] acquire: the joiner's op or waiter is readable; pairs with [TASK.join.wait]; release: the
-	 * result is, to a join that comes later */
+	/* [TASK.join.end] acquire: the joiner's op or waiter is readable; pairs with [TASK.join.wait]; release: the result is, to a
+	 * join that comes later, and all that the runtime did with the task comes before that frees it */
 	return atomic_exchange_explicit(&t->join, MRT__JOIN_ENDED, memory_order_acq_rel);
+}
+
+/* The handle goes, unjoined. @return true: the task has ended, the reference is the caller's */
+static inline bool mrt__task_drop_handle(struct mrt_task *t)
+{
+	/* [TASK.join.end] release: our uses, to the end that frees it; acquire: the end's, if it was first */
+	return atomic_exchange_explicit(&t->join, MRT__JOIN_DETACHED, memory_order_acq_rel) == MRT__JOIN_ENDED;
+}
+
+/* As mrt_task_is_finished(). @thread who knows that the cell is this task's */
+static inline bool mrt__task_has_ended(const struct mrt_task *t)
+{
+	/* [TASK.word.end] the result is there; pairs with mrt__task_end() */
+	return atomic_load_explicit(&t->word, memory_order_acquire) & MRT__WORD_ENDED;
 }
 
 /* Is there anything for a worker to do with the task? @thread the holder */
@@ -499,13 +510,6 @@ void mrt__task_abort(struct mrt_task *t);
 
 /* A keeper reads its message: t was asked. @thread w's */
 void mrt__task_told(struct mrt__worker *w, struct mrt_task *t);
-
-/**
- * Run a task: deliver what else has come, poll, let go. Called by its holder, who has dequeued it.
- *
- * @thread  w's
- */
-void mrt__task_run(struct mrt__worker *w, struct mrt_task *t);
 
 /* Say through the log what a task waits for. @thread a worker; @return false: no living task */
 bool mrt__task_report(struct mrt_task *t);

@@ -22,6 +22,7 @@
 
 #include "base/assert.h"
 #include "sched/op_run.h"
+#include "sched/task_run.h"
 
 #define DRAIN_MAX 128u          /* completions that one turn asks the kernel for beyond the first pass */
 #define CREDIT_RESERVE_SHIFT 3  /* an eighth of the CQ is kept for wakes, messages and waits for peers */
@@ -48,7 +49,7 @@ int mrt__worker_create(const struct mrt__worker_opts *opts, struct mrt__worker *
 	w->ring = opts->ring;
 	w->index = (uint16_t)opts->index;
 	w->cpu = opts->cpu;
-	w->last_id = ((uint64_t)opts->index + 1) << 48;
+	w->id_base = ((uint64_t)opts->index + 1) << 48;
 	w->keeper = MRT__WORD_KEEPER_OF(opts->index);
 	w->shared_kinds = opts->sched->workers_nr == 1 ? MRT__OP_KINDS_OUTSIDE : MRT__OP_KINDS_SHARED;
 	w->stats = &opts->sched->stats[opts->index];
@@ -140,16 +141,6 @@ int mrt__worker_drain(struct mrt__worker *w)
 
 /* ---- queues ---- */
 
-static inline void append(struct mrt_task **head, struct mrt_task **tail, struct mrt_task *t)
-{
-	t->queue_next = NULL;
-	if (*tail)
-		(*tail)->queue_next = t;
-	else
-		*head = t;
-	*tail = t;
-}
-
 /* The only worker: nobody helps with what its queue has no room for, so that it waits here, in order, without a lock. */
 static void spill(struct mrt__worker *w, struct mrt_task *t)
 {
@@ -157,7 +148,7 @@ static void spill(struct mrt__worker *w, struct mrt_task *t)
 		mrt__stat_add(&w->stats->overflows, 1);
 		mrt__fire(overflow, w->index, 1);
 	}
-	append(&w->spilled_head, &w->spilled_tail, t);
+	mrt__worker_append(&w->spilled_head, &w->spilled_tail, t);
 }
 
 void mrt__worker_push(struct mrt__worker *w, struct mrt_task *t)
@@ -181,8 +172,7 @@ void mrt__worker_push(struct mrt__worker *w, struct mrt_task *t)
 
 void mrt__worker_push_yielded(struct mrt__worker *w, struct mrt_task *t)
 {
-	append(&w->yielded_head, &w->yielded_tail, t);
-	w->yielded_nr++;
+	mrt__worker_append_yielded(w, t);
 }
 
 void mrt__sched_wake(struct mrt__worker *w)
@@ -423,14 +413,10 @@ static inline unsigned take_list(struct mrt__worker *w, struct mrt_task **head, 
 	struct mrt_task *t = *head;
 	unsigned nr = 0;
 
-	while (nr < room && t) {
-		struct mrt_task *next = t->queue_next;
-
-		if (mrt__unlikely(!mrt__runq_try_push(&w->runq, t)))
-			mrt__worker_push(w, t);
-		nr++;
-		t = next;
-	}
+	room = mrt__min(room, mrt__runq_room(&w->runq));
+	for (; nr < room && t; t = t->queue_next)
+		mrt__runq_stage(&w->runq, nr++, t);
+	mrt__runq_publish(&w->runq, nr);
 	*head = t;
 	if (!t)
 		*tail = NULL;
@@ -830,7 +816,7 @@ static __attribute__((noinline)) struct mrt_task *pop_inject(struct mrt__worker 
 	return t;
 }
 
-static struct mrt_task *next_task(struct mrt__worker *w)
+static inline __attribute__((always_inline)) struct mrt_task *next_task(struct mrt__worker *w)
 {
 	struct mrt_task *t;
 
@@ -873,27 +859,6 @@ static __attribute__((noinline)) void leave_search(struct mrt__worker *w, unsign
 		mrt__sched_notify(w->sched);
 }
 
-/* Up to three tasks that the one before put into the next slot. */
-static __attribute__((noinline)) void run_next(struct mrt__worker *w)
-{
-	struct mrt_task *t;
-	unsigned i;
-
-	for (i = 1; i <= MRT__NEXT_POLLS_MAX; i++) {
-		t = mrt__runq_next_take(&w->runq);
-		if (!t)
-			break;
-		if (w->budget == 0) {
-			mrt__worker_push(w, t); /* it has waited its turn: to the queue, without a wake */
-			break;
-		}
-		if (i == MRT__NEXT_POLLS_MAX)
-			w->next_enabled = false;
-		mrt__task_run(w, t);
-	}
-	w->next_enabled = true;
-}
-
 static __attribute__((noinline)) void first_after_park(struct mrt__worker *w)
 {
 	w->woken = false;
@@ -901,17 +866,38 @@ static __attribute__((noinline)) void first_after_park(struct mrt__worker *w)
 		mrt__sentry_on_work(w);
 }
 
-/* Run a task, and those that it puts into the next slot, on one budget. */
-static inline void run(struct mrt__worker *w, struct mrt_task *t)
+/* Run a task, and up to three that the one before put into the next slot, on one budget. */
+static inline __attribute__((always_inline)) void run(struct mrt__worker *w, struct mrt_task *t)
 {
+	unsigned next_polls = 0;
+
 	if (mrt__unlikely(w->searching))
 		leave_search(w, 0);
 	if (mrt__unlikely(w->woken))
 		first_after_park(w);
 	w->budget = MRT__BUDGET;
-	mrt__task_run(w, t);
-	if (mrt__runq_has_next(&w->runq))
-		run_next(w);
+	for (;;) {
+		mrt__task_run(w, t);
+		if (next_polls == MRT__NEXT_POLLS_MAX)
+			break;
+		t = mrt__runq_next_take(&w->runq);
+		if (!t)
+			break;
+		if (w->budget == 0) {
+			mrt__worker_push(w, t); /* it has waited its turn: to the queue, without a wake */
+			break;
+		}
+		if (++next_polls == MRT__NEXT_POLLS_MAX)
+			w->next_enabled = false;
+	}
+	if (next_polls == MRT__NEXT_POLLS_MAX)
+		w->next_enabled = true;
+}
+
+/* What was found elsewhere: out of line. */
+static __attribute__((noinline)) void run_found(struct mrt__worker *w, struct mrt_task *t)
+{
+	run(w, t);
 }
 
 static struct mrt_task *search(struct mrt__worker *w)
@@ -1026,7 +1012,7 @@ static __attribute__((noinline)) enum mrt__tick tick_without_work(struct mrt__wo
 	if (t) {
 		if (late)
 			mrt__worker_flush(w); /* not behind somebody else's tasks */
-		run(w, t);
+		run_found(w, t);
 		return MRT__TICK_RAN;
 	}
 	if (mrt__unlikely(w->polled_inflight > 0)) {
@@ -1042,7 +1028,7 @@ static __attribute__((noinline)) enum mrt__tick tick_without_work(struct mrt__wo
 	return MRT__TICK_RAN;
 }
 
-enum mrt__tick mrt__worker_tick(struct mrt__worker *w)
+static inline __attribute__((always_inline)) enum mrt__tick tick(struct mrt__worker *w)
 {
 	struct mrt_task *t;
 
@@ -1054,6 +1040,21 @@ enum mrt__tick mrt__worker_tick(struct mrt__worker *w)
 		return tick_without_work(w);
 	run(w, t);
 	return MRT__TICK_RAN;
+}
+
+enum mrt__tick mrt__worker_tick(struct mrt__worker *w)
+{
+	return tick(w);
+}
+
+enum mrt__tick mrt__worker_ticks(struct mrt__worker *w, const struct mrt_task *root)
+{
+	enum mrt__tick last;
+
+	do
+		last = tick(w);
+	while (mrt__likely(last == MRT__TICK_RAN) && !(root && mrt__task_has_ended(root)));
+	return last;
 }
 
 /* ---- park ---- */

@@ -75,7 +75,7 @@ struct mrt__worker {
 	uint32_t queued_nr;
 	void (*calls_due)(struct mrt__pool *pool); /* to be called: blocking calls wait, and no thread was woken; else NULL */
 	struct mrt__rand rand;
-	uint64_t last_id;               /* of the tasks that it has spawned */
+	uint64_t id_base;               /* added to the count of its spawns: a task's number */
 	uint64_t tune_ns;               /* start of the current sample, and polls then */
 	uint64_t tune_polls;
 	double tune_mean_ns;            /* mean poll time, exponentially weighted; 0: none yet */
@@ -191,6 +191,9 @@ enum mrt__tick {
 /* One step: one task, or one look for work. @thread owner */
 enum mrt__tick mrt__worker_tick(struct mrt__worker *w);
 
+/* Step after step, until one does not say RAN, or `root` (may be NULL) has ended. @thread owner @return the last step's */
+enum mrt__tick mrt__worker_ticks(struct mrt__worker *w, const struct mrt_task *root);
+
 /* Prepare to sleep. @return false: do not, something came. *ret_timeout_ns: how long at most */
 bool mrt__worker_park_begin(struct mrt__worker *w, uint64_t *ret_timeout_ns);
 
@@ -207,6 +210,24 @@ bool mrt__worker_turn(struct mrt__worker *w);
 
 /* The local queue, with overflow into inject, or, where nobody else comes by there, behind it. */
 void mrt__worker_push(struct mrt__worker *w, struct mrt_task *t);
+
+/* Behind the last one of a list by queue_next. */
+static inline void mrt__worker_append(struct mrt_task **head, struct mrt_task **tail, struct mrt_task *t)
+{
+	t->queue_next = NULL;
+	if (*tail)
+		(*tail)->queue_next = t;
+	else
+		*head = t;
+	*tail = t;
+}
+
+/* As mrt__worker_push_yielded(). */
+static inline void mrt__worker_append_yielded(struct mrt__worker *w, struct mrt_task *t)
+{
+	mrt__worker_append(&w->yielded_head, &w->yielded_tail, t);
+	w->yielded_nr++;
+}
 
 /* Behind the next ring turn. */
 void mrt__worker_push_yielded(struct mrt__worker *w, struct mrt_task *t);

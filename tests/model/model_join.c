@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Model of a task's end: references and the join word (src/sched/task.h). One thread ends the task as task.c does; the others
- * have a reference each, and do with it what their letter says:
+ * Model of a task's end: the join word and the references (src/sched/task.h). One thread ends the task as task.c does; of the
+ * others one may have the handle, and those with an x a reference of their own. They do with it what their letter says:
  *
  *	j  joins by an op, and waits
  *	c  joins by an op, and cancels it
@@ -30,8 +30,10 @@ struct config {
 	bool solo_cancels;              /* ... its join, before the end */
 	/* broken rules */
 	bool own_blind;                 /* several workers, but who joins does so as if there were one */
-	bool merge_blind;               /* our reference goes with the op's, whoever else has one */
-	bool end_blind;                 /* who has no joiner is freed by its end */
+	bool end_blind;                 /* where nobody waits the end drops the reference, too */
+	bool detach_blind;              /* a detach drops the reference, whether the task has ended or not */
+	bool detach_silent;             /* a detach that comes first says nothing */
+	bool told_blind;                /* the end drops the reference, too, where it has told a thread */
 };
 
 static struct {
@@ -49,15 +51,23 @@ static const struct config *config_of(const void *arg)
 	return arg;
 }
 
+static bool has_handle(const struct config *c)
+{
+	return c->solo_joins || strpbrk(c->others, "jctd");
+}
+
 static void setup(const void *arg)
 {
 	const struct config *c = config_of(arg);
 	struct mrt_task *t = &world.task;
+	const char *other;
 
 	memset(&world, 0, sizeof(world));
-	/* the runtime's, one for each, and that of the join that is begun here */
-	atomic_init(&t->refs, 1 + (unsigned)strlen(c->others) + c->solo_joins);
-	atomic_init(&t->join, 0);
+	atomic_init(&t->refs, 1);
+	for (other = c->others; *other; other++)
+		if (*other == 'x')
+			mrt__task_ref(t);
+	atomic_init(&t->join, has_handle(c) ? 0 : MRT__JOIN_DETACHED);
 	world.held = true;
 }
 
@@ -84,6 +94,14 @@ static void deliver(void)
 	unref(&world.task);
 }
 
+/* mrt_detach() */
+static void detach(const struct config *c, struct mrt_task *t)
+{
+	touch();
+	if (c->detach_silent ? mrt__task_join_is_closed(t) : mrt__task_drop_handle(t) || c->detach_blind)
+		unref(t);
+}
+
 /* mrt__op_finish(): by whoever has the task */
 static void finish(void)
 {
@@ -94,7 +112,7 @@ static void finish(void)
 		deliver();
 }
 
-/* end_task() */
+/* mrt__task_finish() */
 static void end(const struct config *c)
 {
 	struct mrt_task *t = &world.task;
@@ -102,33 +120,23 @@ static void end(const struct config *c)
 
 	touch();
 	world.ended = true;
-	if (mrt__task_is_last_ref(t)) {
-		unref(t);
-		return;
-	}
 	join = mrt__task_close_join(t);
-	if (join & MRT__JOIN_THREAD) {
+	if (join == MRT__JOIN_DETACHED) {
+		unref(t);
+	} else if (join & MRT__JOIN_THREAD) {
 		mdl_assert((join & ~MRT__JOIN_THREAD) == (uintptr_t)&world.waiter);
 		touch();
 		unref(t);
 		world.thread_told = true;
+		if (c->told_blind)
+			unref(t);
 	} else if (join) {
 		mdl_assert((join & MRT__JOIN_PTR) == (uintptr_t)&world.op);
 		touch();
-		if (c->merge_blind)
-			atomic_store_explicit(&t->refs, 1, memory_order_release);
-		else if (!mrt__task_merge_refs(t))
-			join = 0;
 		finish();
-		if (join)
-			return;
+	} else if (c->end_blind) {
+		unref(t);
 	}
-	if (c->end_blind) {
-		touch();
-		world.freed = true;
-		return;
-	}
-	unref(t);
 }
 
 static bool is_pushed(const void *arg)
@@ -159,7 +167,7 @@ static void join_by_op(const struct config *c, bool cancels)
 		touch();
 		if (mrt__task_cancel_join(t, &world.op)) {
 			world.cancelled_nr++;
-			unref(t); /* the handle, by mrt_detach() */
+			detach(c, t);
 			return;
 		}
 		mdl_wait(is_pushed, NULL); /* the end has it */
@@ -191,7 +199,7 @@ static void run_solo(const struct config *c)
 		mdl_assert(mrt__task_wait_join(&world.task, (uintptr_t)&world.op | MRT__JOIN_OWN) == 0);
 	if (c->solo_cancels && mrt__task_cancel_join(&world.task, &world.op)) {
 		world.cancelled_nr++;
-		unref(&world.task);
+		detach(c, &world.task);
 	} else {
 		world.held = false;
 	}
@@ -217,6 +225,9 @@ static void run(unsigned thread, const void *arg)
 	case 't':
 		join_by_thread();
 		break;
+	case 'd':
+		detach(c, &world.task);
+		break;
 	default:
 		unref(&world.task);
 	}
@@ -237,21 +248,25 @@ static void check(const void *arg)
 
 static const struct mdl_test tests[] = {
 	TEST("detached", 1, false, .others = ""),
+	TEST("detached_and_look", 2, false, .others = "x"),
 	TEST("detach", 2, false, .others = "d"),
 	TEST("detach, freed by its end", 2, true, .others = "d", .end_blind = true),
+	TEST("detach, freed by it", 2, true, .others = "d", .detach_blind = true),
+	TEST("detach, not told", 2, true, .others = "d", .detach_silent = true),
+	TEST("detach_and_look", 3, false, .others = "dx"),
 	TEST("join", 2, false, .others = "j"),
 	TEST("join, freed by its end", 2, true, .others = "j", .end_blind = true),
 	TEST("cancelled_join", 2, false, .others = "c"),
+	TEST("cancelled_join, freed by its end", 2, true, .others = "c", .end_blind = true),
 	TEST("join, as if by the only worker", 2, true, .others = "j", .own_blind = true),
 	TEST("cancelled_join, as if by the only worker", 2, true, .others = "c", .own_blind = true),
 	TEST("join_and_look", 3, false, .others = "jx"),
-	TEST("join_and_look, merged blindly", 3, true, .others = "jx", .merge_blind = true),
 	TEST("cancelled_join_and_look", 3, false, .others = "cx"),
 	TEST("join_by_thread", 2, false, .others = "t"),
+	TEST("join_by_thread, freed by its end", 2, true, .others = "t", .told_blind = true),
 	TEST("join_by_thread_and_look", 3, false, .others = "tx"),
 	TEST("solo", 2, false, .others = "x", .solo = true, .solo_joins = true),
 	TEST("solo_cancelled", 2, false, .others = "x", .solo = true, .solo_joins = true, .solo_cancels = true),
-	TEST("solo, merged blindly", 2, true, .others = "x", .solo = true, .solo_joins = true, .merge_blind = true),
 	TEST("solo_and_thread", 3, false, .others = "tx", .solo = true),
 };
 
