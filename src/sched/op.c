@@ -1363,17 +1363,20 @@ static inline __attribute__((always_inline)) bool ask_to_end(struct mrt__op *op,
 
 	if (op->state != MRT__OP_INFLIGHT || op->hflags & (MRT__OPH_CANCELLED | MRT__OPH_HELD))
 		return false;
-	if (op->kind == MRT__OP_CLOSE || op->kind == MRT__OP_CLOSE_FILE || op->kind == MRT__OP_UNREGISTER)
+	if (op->kind != MRT__OP_SLEEP &&
+	    (op->kind == MRT__OP_CLOSE || op->kind == MRT__OP_CLOSE_FILE || op->kind == MRT__OP_UNREGISTER))
 		return false; /* it ends by itself, and a descriptor that is not closed is lost */
 	op->hflags |= (uint8_t)(MRT__OPH_CANCELLED | reason_flag);
 	mrt__fire(op_cancel, w->index, mrt__arg(op), reason_flag == MRT__OPH_TIMEDOUT);
-	if (op->flags & MRT__OPF_RING) {
+	if (op->kind == MRT__OP_SLEEP) {
+		if (!mrt__worker_timer_cancel(w->sched, op))
+			return false;
+	} else if (op->flags & MRT__OPF_RING) {
 		cancel_ring_op(w, op);
 		return false;
-	}
-	if (op->flags & MRT__OPF_WAIT ? !op->wait.cls->cancel(op) :
-	    op->kind != MRT__OP_SLEEP || !mrt__worker_timer_cancel(w->sched, op))
+	} else if (!(op->flags & MRT__OPF_WAIT) || !op->wait.cls->cancel(op)) {
 		return false; /* also: a deadline ends with its op */
+	}
 	op->rflags |= MRT__OPR_UNDONE;
 	return true;
 }

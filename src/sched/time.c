@@ -62,7 +62,7 @@ static inline void publish_next(struct mrt__worker *v, uint64_t next)
 }
 
 /* Insert a sleep or deadline into the owner's wheel. */
-static void add_timer(struct mrt__worker *w, struct mrt__op *op, uint64_t deadline_ns, uint64_t now)
+static inline void add_timer(struct mrt__worker *w, struct mrt__op *op, uint64_t deadline_ns, uint64_t now)
 {
 	bool moved;
 
@@ -73,7 +73,7 @@ static void add_timer(struct mrt__worker *w, struct mrt__op *op, uint64_t deadli
 	/* after an idle hour "soon" would be a coarse slot of the wheel's old time, to be moved down entry by entry */
 	moved = mrt__wheel_catch_up(&w->wheel, now);
 	mrt__wheel_insert(&w->wheel, &op->timer, deadline_ns);
-	if (mrt__unlikely(moved || mrt__wheel_is_far(&op->timer)))
+	if (mrt__unlikely(moved || mrt__wheel_is_far(deadline_ns, now)))
 		publish_next(w, mrt__wheel_next(&w->wheel));
 	else if (deadline_ns < published_next(w))
 		publish_next(w, deadline_ns);
@@ -94,7 +94,7 @@ bool mrt__worker_timer_cancel(struct mrt__sched *s, struct mrt__op *op)
 		set_state(&op->timer, TIMER_CANCELLED);
 		mrt__stat_set(&v->stats->timers, mrt__wheel_nr(&v->wheel));
 		if (op->timer.deadline_ns <= published_next(v)) /* it was the earliest: nobody need wake for it */
-			publish_next(v, mrt__wheel_next(&v->wheel));
+			publish_next(v, mrt__wheel_nr(&v->wheel) > 0 ? mrt__wheel_next(&v->wheel) : UINT64_MAX);
 	}
 	unlock_wheel(v);
 	return armed;
@@ -160,7 +160,7 @@ uint64_t mrt_now(void)
 	return mrt__clock_now();
 }
 
-static struct mrt_op *sleep_until(struct mrt_op *pub, uint64_t when_ns, uint64_t now)
+static inline __attribute__((always_inline)) struct mrt_op *sleep_until(struct mrt_op *pub, uint64_t when_ns, uint64_t now)
 {
 	struct mrt__op *op = mrt__op_of(pub);
 	struct mrt__worker *w = mrt__op_begin_fast(op, MRT__OP_SLEEP, 0);

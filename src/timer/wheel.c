@@ -37,6 +37,9 @@
  *  4. `moving` is the rest of one slot that is being taken apart. Its entries are not before `elapsed`, and nothing
  *     expires until they are all in place.
  *  5. deadline_ns_min is at most the least deadline in the slot.
+ *  6. What was inserted since anybody last asked has no place yet: it stands in a list of its own, a few at most, in the
+ *     order of its coming. The invariants above are those of the others. Whoever asks places it first, and elapsed
+ *     moves on only after that. So a timeout that is cancelled at once is linked and unlinked, and not sorted.
  *
  * Rejected: a merge-sorted list for the due slot with a side list for late inserts (unbounded step, see above); a
  * pairing heap for it (three pointers, the entry has room for two); slots of 2^20 ns, which would save the division
@@ -103,8 +106,7 @@ static inline unsigned slot_index(const struct mrt__wheel *w, uint64_t pos)
 
 static inline void link_entry(struct mrt__wheel *w, struct mrt__wheel_entry *e, uint64_t deadline_ns)
 {
-	uint64_t pos = position(w, deadline_ns);
-	unsigned idx = slot_index(w, mrt__max(pos, w->elapsed));
+	unsigned idx = slot_index(w, mrt__max(position(w, deadline_ns), w->elapsed));
 	struct mrt__wheel_slot *s = &w->slots[idx];
 
 	e->deadline_ns = deadline_ns;
@@ -118,15 +120,19 @@ static inline void link_entry(struct mrt__wheel *w, struct mrt__wheel_entry *e, 
 	w->levels |= UINT32_C(1) << idx / MRT__WHEEL_SLOTS_NR;
 }
 
-/* The slot has become, or is being made, empty. */
-static inline void clear_slot(struct mrt__wheel *w, unsigned idx)
+static inline void empty(struct mrt__wheel_slot *s)
 {
-	struct mrt__wheel_slot *s = &w->slots[idx];
-	unsigned level = idx / MRT__WHEEL_SLOTS_NR;
-
 	s->head = NULL;
 	s->tail = &s->head;
 	s->deadline_ns_min = UINT64_MAX;
+}
+
+/* The slot has become, or is being made, empty. */
+static inline void clear_slot(struct mrt__wheel *w, unsigned idx)
+{
+	unsigned level = idx / MRT__WHEEL_SLOTS_NR;
+
+	empty(&w->slots[idx]);
 	w->occupied[level] &= ~(UINT64_C(1) << (idx & SLOT_MASK));
 	if (w->occupied[level] == 0)
 		w->levels &= ~(UINT32_C(1) << level);
@@ -169,17 +175,33 @@ void mrt__wheel_init(struct mrt__wheel *w, uint64_t now_ns)
 	w->levels = 0;
 	for (unsigned l = 0; l < MRT__WHEEL_LEVELS_NR; l++)
 		w->occupied[l] = 0;
+	w->recent = NULL;
+	w->recent_tail = &w->recent;
+	w->recent_nr = 0;
 	for (unsigned i = 0; i < MRT__ARRAY_NR(w->slots); i++)
-		clear_slot(w, i);
+		empty(&w->slots[i]);
 }
 
-void mrt__wheel_insert(struct mrt__wheel *w, struct mrt__wheel_entry *e, uint64_t deadline_ns)
+void mrt__wheel_place(struct mrt__wheel *w)
 {
-	link_entry(w, e, deadline_ns);
-	w->nr++;
+	struct mrt__wheel_entry *e = w->recent, *next;
+
+	for (; e; e = next) {
+		next = e->next;
+		link_entry(w, e, e->deadline_ns);
+	}
+	w->recent = NULL;
+	w->recent_tail = &w->recent;
+	w->recent_nr = 0;
 }
 
-void mrt__wheel_remove(struct mrt__wheel *w, struct mrt__wheel_entry *e)
+static inline void place_recent(struct mrt__wheel *w)
+{
+	if (w->recent_nr > 0)
+		mrt__wheel_place(w);
+}
+
+void mrt__wheel_remove_placed(struct mrt__wheel *w, struct mrt__wheel_entry *e)
 {
 	struct mrt__wheel_entry *next = e->next, **pprev = e->pprev;
 	struct mrt__wheel_slot *s;
@@ -204,11 +226,12 @@ void mrt__wheel_remove(struct mrt__wheel *w, struct mrt__wheel_entry *e)
 		clear_slot(w, e->where);
 }
 
-uint64_t mrt__wheel_next(const struct mrt__wheel *w)
+uint64_t mrt__wheel_next(struct mrt__wheel *w)
 {
 	unsigned idx;
 	uint64_t min, start;
 
+	place_recent(w);
 	if (mrt__unlikely(w->moving != NULL))
 		return 0; /* not `elapsed`, which is ahead of the clock if that stepped back */
 	if (!w->levels)
@@ -226,7 +249,7 @@ uint64_t mrt__wheel_next(const struct mrt__wheel *w)
  * The latest of the slots' earliest deadlines that is within the slack. On the level of the limit, slots up to the one that
  * the limit is in; on those below, all. The first of these that is looked at may be beyond the limit, no other.
  */
-uint64_t mrt__wheel_next_within(const struct mrt__wheel *w, uint64_t slack_ns)
+uint64_t mrt__wheel_next_within(struct mrt__wheel *w, uint64_t slack_ns)
 {
 	uint64_t first = mrt__wheel_next(w), limit = first + slack_ns, occupied, min;
 	unsigned idx, level, bit;
@@ -387,6 +410,7 @@ unsigned mrt__wheel_advance(struct mrt__wheel *w, uint64_t now_ns, unsigned max,
 	};
 	bool is_clear = false; /* no occupied slot has begun */
 
+	place_recent(w);
 	if (mrt__unlikely(w->moving != NULL))
 		cascade(&a);
 	while (a.moves_left && (a.expire_left || max == 0)) {
@@ -459,7 +483,7 @@ static bool check_slot(const struct mrt__wheel *w, unsigned idx, uint64_t *nr, F
 bool mrt__wheel_check(const struct mrt__wheel *w, FILE *why)
 {
 	struct mrt__wheel_entry *const *link = &w->moving;
-	uint64_t nr = 0;
+	uint64_t nr = 0, moving_nr;
 
 	for (const struct mrt__wheel_entry *e; (e = *link); link = &e->next) {
 		if (++nr > w->nr || e->pprev != link || position(w, e->deadline_ns) < w->elapsed) {
@@ -468,8 +492,22 @@ bool mrt__wheel_check(const struct mrt__wheel *w, FILE *why)
 			return false;
 		}
 	}
+	moving_nr = nr;
 	if (w->moving && w->moving_tail != link) {
 		complain(why, "tail of the moving entries is wrong\n");
+		return false;
+	}
+	link = &w->recent;
+	for (const struct mrt__wheel_entry *e; (e = *link); link = &e->next) {
+		if (++nr > w->nr || e->pprev != link || e->where != MRT__WHEEL_RECENT) {
+			complain(why, "recent entry of deadline %" PRIu64 " is badly linked, marked %u or one too many\n",
+				 e->deadline_ns, e->where);
+			return false;
+		}
+	}
+	if (w->recent_tail != link || nr != w->recent_nr + moving_nr) {
+		complain(why, "%" PRIu64 " recent entries found, %u counted, or their tail is wrong\n", nr - moving_nr,
+			 w->recent_nr);
 		return false;
 	}
 	for (unsigned i = 0; i < MRT__ARRAY_NR(w->slots); i++) {

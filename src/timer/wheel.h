@@ -7,11 +7,12 @@
  * the length of each call (the worker's wheel lock). Each call is bounded: insert, remove and next are O(1), advance
  * takes out at most `max` entries and moves at most MRT__WHEEL_MOVES_MAX(max). Nothing allocates or blocks.
  *
- *                    insert  remove  advance  next, nr
- *     insert            X       X       X        X
- *     remove            X       X       X        X
- *     advance           X       X       X        X
- *     next, nr          X       X       X        -
+ *                    insert  remove  advance  next  nr
+ *     insert            X       X       X       X    X
+ *     remove            X       X       X       X    X
+ *     advance           X       X       X       X    X
+ *     next              X       X       X       X    X
+ *     nr                X       X       X       X    -
  */
 #ifndef MRT_TIMER_WHEEL_H
 #define MRT_TIMER_WHEEL_H
@@ -21,6 +22,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
+#include "base/assert.h"
 #include "base/clock.h"
 #include "base/compiler.h"
 
@@ -28,6 +30,9 @@
 #define MRT__WHEEL_LEVELS_NS_NR 4u      /* below it: they sort the millisecond that is due */
 #define MRT__WHEEL_LEVELS_NR (MRT__WHEEL_LEVELS_MS_NR + MRT__WHEEL_LEVELS_NS_NR)
 #define MRT__WHEEL_SLOTS_NR 64u         /* per level: one bit each in a uint64_t */
+#define MRT__WHEEL_RECENT (MRT__WHEEL_LEVELS_NR * MRT__WHEEL_SLOTS_NR) /* `where` of what has no place yet */
+#define MRT__WHEEL_RECENT_MAX 64u       /* of these; one more places them all */
+#define MRT__WHEEL_FAR_NS (UINT64_C(365) * 24 * 3600 * MRT__NS_PER_SEC)
 
 /* Entries that one advance() may move to a finer level: 8 for each that it may expire, and two small slots. */
 #define MRT__WHEEL_SORT_MAX 16u
@@ -43,7 +48,7 @@ struct mrt__wheel_entry {
 	struct mrt__wheel_entry *next;
 	struct mrt__wheel_entry **pprev; /* what points at this entry; NULL: not linked */
 	uint64_t deadline_ns;            /* exact, as the caller gave it */
-	uint16_t where;                  /* level * 64 + slot, so that remove finds the slot */
+	uint16_t where;                  /* level * 64 + slot, so that remove finds the slot; or MRT__WHEEL_RECENT */
 	uint16_t owner;                  /* caller's: index of the worker whose wheel holds it */
 	atomic_uint state;               /* caller's: armed, fired or cancelled; written under the lock of its wheel */
 };
@@ -65,6 +70,9 @@ struct mrt__wheel {
 	struct mrt__wheel_entry **moving_tail; /* its last entry's next; undefined if moving is NULL */
 	uint32_t levels;                /* bit l: occupied[l] is not 0 */
 	uint64_t occupied[MRT__WHEEL_LEVELS_NR];
+	struct mrt__wheel_entry *recent; /* what has no place yet, in the order of its coming */
+	struct mrt__wheel_entry **recent_tail; /* its last entry's next, or &recent */
+	uint32_t recent_nr;
 	struct mrt__wheel_slot slots[MRT__WHEEL_LEVELS_NR * MRT__WHEEL_SLOTS_NR];
 };
 
@@ -79,8 +87,14 @@ struct mrt__wheel {
  */
 void mrt__wheel_init(struct mrt__wheel *w, uint64_t now_ns);
 
+/* Give the recent entries their places. O(MRT__WHEEL_RECENT_MAX). @thread any, under the caller's lock; @blocks never */
+void mrt__wheel_place(struct mrt__wheel *w);
+
 /**
  * Link an entry. O(1), whatever the deadline and whatever the slot holds.
+ *
+ * It gets its place later, when somebody asks for what is next or due: most timeouts are cancelled before, and then cost
+ * a list's link and unlink. What is inserted into a list of MRT__WHEEL_RECENT_MAX places these first.
  *
  * A deadline in the past is due at the next advance(); among the entries that are due it stands where one with a
  * deadline of "the latest now that the wheel has seen" would stand. UINT64_MAX is for ever. (So is, in effect,
@@ -94,7 +108,22 @@ void mrt__wheel_init(struct mrt__wheel *w, uint64_t now_ns);
  * @param e            not linked
  * @param deadline_ns  same clock as the now of init() and advance()
  */
-void mrt__wheel_insert(struct mrt__wheel *w, struct mrt__wheel_entry *e, uint64_t deadline_ns);
+static inline void mrt__wheel_insert(struct mrt__wheel *w, struct mrt__wheel_entry *e, uint64_t deadline_ns)
+{
+	if (mrt__unlikely(w->recent_nr == MRT__WHEEL_RECENT_MAX))
+		mrt__wheel_place(w);
+	e->deadline_ns = deadline_ns;
+	e->where = MRT__WHEEL_RECENT;
+	e->next = NULL;
+	e->pprev = w->recent_tail;
+	*w->recent_tail = e;
+	w->recent_tail = &e->next;
+	w->recent_nr++;
+	w->nr++;
+}
+
+/* Unlink one that has its place. Contract as below. */
+void mrt__wheel_remove_placed(struct mrt__wheel *w, struct mrt__wheel_entry *e);
 
 /**
  * Unlink an entry before its time. O(1).
@@ -105,7 +134,25 @@ void mrt__wheel_insert(struct mrt__wheel *w, struct mrt__wheel_entry *e, uint64_
  *
  * @param e  linked in w (then pprev is not NULL); otherwise abort, or a broken wheel where that cannot be seen
  */
-void mrt__wheel_remove(struct mrt__wheel *w, struct mrt__wheel_entry *e);
+static inline void mrt__wheel_remove(struct mrt__wheel *w, struct mrt__wheel_entry *e)
+{
+	struct mrt__wheel_entry *next = e->next, **pprev = e->pprev;
+
+	if (e->where != MRT__WHEEL_RECENT) {
+		mrt__wheel_remove_placed(w, e);
+		return;
+	}
+	mrt__assert(pprev && *pprev == e);
+	mrt__assert(w->nr > 0);
+	*pprev = next;
+	if (next)
+		next->pprev = pprev;
+	else
+		w->recent_tail = pprev;
+	e->pprev = NULL;
+	w->recent_nr--;
+	w->nr--;
+}
 
 /**
  * Take out what is due, earliest deadline first.
@@ -142,7 +189,7 @@ unsigned mrt__wheel_advance(struct mrt__wheel *w, uint64_t now_ns, unsigned max,
  * @blocks  never
  * @return ns, or UINT64_MAX: nothing to wait for
  */
-uint64_t mrt__wheel_next(const struct mrt__wheel *w);
+uint64_t mrt__wheel_next(struct mrt__wheel *w);
 
 /**
  * Tell the wheel what time it is, expiring nothing. O(1), a few ns; a compare if it knows of this millisecond.
@@ -167,10 +214,10 @@ static inline bool mrt__wheel_catch_up(struct mrt__wheel *w, uint64_t now_ns)
 	return true;
 }
 
-/* Is the entry, which is linked, on the top level? Then advance() may be needed before its deadline. @thread as next() */
-static inline bool mrt__wheel_is_far(const struct mrt__wheel_entry *e)
+/* Is a deadline so far away that advance() may be needed before? Nearly: that begins with 2.18 years. */
+static inline bool mrt__wheel_is_far(uint64_t deadline_ns, uint64_t now_ns)
 {
-	return e->where >= (MRT__WHEEL_LEVELS_NR - 1) * MRT__WHEEL_SLOTS_NR;
+	return deadline_ns > now_ns && deadline_ns - now_ns >= MRT__WHEEL_FAR_NS;
 }
 
 /**
@@ -182,10 +229,10 @@ static inline bool mrt__wheel_is_far(const struct mrt__wheel_entry *e)
  * @blocks  never
  * @return next(), or up to slack_ns later
  */
-uint64_t mrt__wheel_next_within(const struct mrt__wheel *w, uint64_t slack_ns);
+uint64_t mrt__wheel_next_within(struct mrt__wheel *w, uint64_t slack_ns);
 
 /* Has advance(now_ns) something to do? Also right at now_ns == UINT64_MAX, which expires all. @thread as next() */
-static inline bool mrt__wheel_is_due(const struct mrt__wheel *w, uint64_t now_ns)
+static inline bool mrt__wheel_is_due(struct mrt__wheel *w, uint64_t now_ns)
 {
 	return w->nr > 0 && mrt__wheel_next(w) <= now_ns;
 }

@@ -159,6 +159,9 @@ START_TEST(an_entry_goes_to_the_level_of_the_highest_bit_that_differs)
 	ck_assert_ptr_null(list);
 	mrt__wheel_insert(&wheel, &e, deadline);
 	assert_sound();
+	ck_assert_uint_eq(e.where, MRT__WHEEL_RECENT);
+	(void)mrt__wheel_next(&wheel);
+	assert_sound();
 	ck_assert_uint_eq(e.where / MRT__WHEEL_SLOTS_NR, places[_i].level);
 	ck_assert_uint_eq(e.where % MRT__WHEEL_SLOTS_NR, places[_i].slot);
 	ck_assert_uint_eq(e.deadline_ns, deadline);
@@ -708,6 +711,8 @@ static void model_step(void)
 	}
 	assert_sound();
 	must(mrt__wheel_nr(&wheel) == model.armed_nr);
+	if (what % 8)
+		return; /* to ask for what is next gives all entries a place */
 	must(mrt__wheel_next(&wheel) <= least_deadline());
 	next = random_log(r, 30); /* a slack */
 	must(mrt__wheel_next_within(&wheel, next) >= mrt__wheel_next(&wheel));
@@ -783,11 +788,58 @@ START_TEST(a_stale_minimum_wakes_once_and_not_for_ever)
 	mrt__wheel_init(&wheel, START);
 	mrt__wheel_insert(&wheel, &e[0], START + 5 * DAY);
 	mrt__wheel_insert(&wheel, &e[1], START + 5 * DAY + SEC);
+	must(mrt__wheel_next(&wheel) == START + 5 * DAY);
 	mrt__wheel_remove(&wheel, &e[0]);
 	must(mrt__wheel_next(&wheel) == START + 5 * DAY);
 	must(drain(START + 5 * DAY) == 0);
 	must(mrt__wheel_next(&wheel) == START + 5 * DAY + SEC);
 	must(drain(START + 5 * DAY + SEC) == 1);
+}
+END_TEST
+
+/* What has no place yet is a list: taken out in front, in the middle and behind, and placed when it is long or asked for. */
+START_TEST(what_was_inserted_and_removed_before_anybody_asks_never_gets_a_place)
+{
+	static struct mrt__wheel_entry e[3 * MRT__WHEEL_RECENT_MAX];
+	struct mrt__wheel_entry *list;
+	unsigned i, nr = MRT__ARRAY_NR(e), recent = 0;
+
+	mrt__wheel_init(&wheel, START);
+	for (i = 0; i < nr; i++) {
+		mrt__wheel_insert(&wheel, &e[i], START + (nr - i) * SEC);
+		assert_sound();
+	}
+	for (i = 0; i < nr; i++)
+		recent += e[i].where == MRT__WHEEL_RECENT;
+	ck_assert_uint_eq(recent, MRT__WHEEL_RECENT_MAX);
+	ck_assert_uint_eq(wheel.recent_nr, recent);
+	for (i = nr - recent; i < nr; i += 2) { /* the first, and each other one */
+		mrt__wheel_remove(&wheel, &e[i]);
+		assert_sound();
+	}
+	mrt__wheel_remove(&wheel, &e[nr - 1]);
+	assert_sound();
+	ck_assert_uint_eq(wheel.recent_nr, recent / 2 - 1);
+	/* the earliest was the last one, which is gone */
+	ck_assert_uint_eq(mrt__wheel_next(&wheel), START + 3 * SEC);
+	ck_assert_uint_eq(wheel.recent_nr, 0);
+	for (i = 0; i < nr; i++)
+		ck_assert_uint_ne(is_linked(&e[i]) && e[i].where == MRT__WHEEL_RECENT, true);
+	assert_sound();
+	ck_assert_uint_eq(drain(START + nr * SEC), nr - recent / 2 - 1);
+
+	/* none is left: nothing was ever placed */
+	mrt__wheel_insert(&wheel, &e[0], START + 2 * DAY);
+	mrt__wheel_insert(&wheel, &e[1], START + 1 * DAY);
+	mrt__wheel_remove(&wheel, &e[1]);
+	mrt__wheel_remove(&wheel, &e[0]);
+	assert_sound();
+	ck_assert_uint_eq(mrt__wheel_next(&wheel), UINT64_MAX);
+	/* an advance places, too */
+	mrt__wheel_insert(&wheel, &e[0], START + 2 * DAY);
+	ck_assert_uint_eq(mrt__wheel_advance(&wheel, START + 2 * DAY, BATCH, &list), 1);
+	ck_assert_ptr_eq(list, &e[0]);
+	assert_sound();
 }
 END_TEST
 
@@ -881,6 +933,7 @@ static Suite *wheel_suite(void)
 	tcase_add_test(tc, removing_the_last_entry_leaves_nothing_to_wait_for);
 	tcase_add_test(tc, a_clock_that_steps_back_neither_hangs_nor_fires_early);
 	tcase_add_test(tc, a_stale_minimum_wakes_once_and_not_for_ever);
+	tcase_add_test(tc, what_was_inserted_and_removed_before_anybody_asks_never_gets_a_place);
 	suite_add_tcase(s, tc);
 
 	tcase_set_timeout(bounds, 60);
