@@ -16,12 +16,19 @@
  * if nobody searches, the last searcher that finds work looks at all queues and wakes one more, completions come to the worker
  * whose ring has them. Left out: the sentry, timers, budgets, yields, credits, self-tuning.
  *
+ * Inject is two lists with a lock each: a push takes that of `in`; a pop takes that of `out`, in it shortly that of `in`, and
+ * walks its batch when `in` is free again. A spawn from outside has a heap's lock, which a few threads share, a cell that
+ * another core had last, the runtime's statistics, `in`, the idle word, and a count of its heap. Who ends such a task keeps
+ * the cell, and sends cells of one heap back together.
+ *
  * What costs: a line that another core wrote last (`line`), and waits for whoever is at the same line or lock; a system call
  * into the ring (`enter`), a wake (`write` for who wakes, `wake` until the other runs). Every core is as far from every other.
- * Steps (a victim looked at, a task spawned) are events; what a step does, it does at its beginning.
+ * Steps (a victim looked at, a task spawned) are events; what a step does, it does at its beginning, but it has a line or a lock
+ * only from the time on at which it comes to it: until then others may.
  *
  * What is tried beside the rules as they are: notify_load=1 (a publisher reads the idle word, after a fence, instead of adding 0),
- * shards=N (as many inject queues), searchers=N (at most so many at once; 0: half of the workers).
+ * shards=N (as many inject queues), searchers=N (at most so many at once; 0: half of the workers), depth=0 (inject's length is not
+ * published: one line less under its lock).
  */
 #include "machine.h"
 
@@ -32,6 +39,8 @@
 #define NEXT_POLLS_MAX 3
 #define STAGED_MAX 128          /* are worth an enter of their own */
 #define WORDS (CORES_MAX / 64 * 2)
+#define OUTSIDE_HEAPS 8         /* threads outside share them */
+#define AWAY_MAX 32             /* cells of another heap that go back together */
 
 static void *grow(void *p, size_t bytes)
 {
@@ -45,11 +54,11 @@ static void *grow(void *p, size_t bytes)
 
 static struct params {
 	double line, rmw, fence, enter, sqe, reap, write, wake, spawn, spawn_out, poll, tick, work, io;
-	double burst, per_root, per_injector, tasks, ops, seed, notify_load, shards, searchers;
+	double burst, per_root, per_injector, tasks, ops, seed, notify_load, shards, searchers, depth;
 } par = {
 	.line = 60, .rmw = 6, .fence = 8, .enter = 250, .sqe = 150, .reap = 15, .write = 700, .wake = 5000, .spawn = 60,
 	.spawn_out = 120, .poll = 40, .tick = 8, .work = 5000, .io = 80000, .burst = 64, .per_root = 8, .per_injector = 16,
-	.tasks = 64, .ops = 2000, .seed = 1, .notify_load = 0, .shards = 1, .searchers = 0,
+	.tasks = 64, .ops = 2000, .seed = 1, .notify_load = 0, .shards = 1, .searchers = 0, .depth = 1,
 };
 
 static const struct {
@@ -60,13 +69,13 @@ static const struct {
 	PAR(line, "a line that another core wrote last"), PAR(rmw, "a read-modify-write of an own line"), PAR(fence, "a full fence"),
 	PAR(enter, "io_uring_enter"), PAR(sqe, "the kernel's part of an op"), PAR(reap, "a completion, until its task is queued"),
 	PAR(write, "waking a worker, for the waker"), PAR(wake, "from there until it runs"), PAR(spawn, "a spawn by a task"),
-	PAR(spawn_out, "a spawn by a thread outside"), PAR(poll, "around a poll"), PAR(tick, "around a tick"),
+	PAR(spawn_out, "a spawn by a thread outside that meets nobody"), PAR(poll, "around a poll"), PAR(tick, "around a tick"),
 	PAR(work, "what a task computes"), PAR(io, "time of an I/O; 0: it ends in the system call"),
 	PAR(burst, "fork: tasks of a burst"), PAR(per_root, "fork: cores for each root"),
 	PAR(per_injector, "inject: cores for each thread outside"), PAR(tasks, "uniform, skewed: tasks for each core"),
 	PAR(ops, "tasks (fork, inject) or I/Os run, for each core"), PAR(seed, "of the victims"),
 	PAR(notify_load, "1: a publisher reads the idle word"), PAR(shards, "inject queues"),
-	PAR(searchers, "at most; 0: half of the workers"),
+	PAR(searchers, "at most; 0: half of the workers"), PAR(depth, "0: inject's length is not published"),
 #undef PAR
 };
 #define PARS_NR (sizeof(names) / sizeof(names[0]))
@@ -76,69 +85,143 @@ static enum load { LOAD_FORK, LOAD_INJECT, LOAD_UNIFORM, LOAD_SKEWED } load;
 
 /* ---- lines and locks ---- */
 
-enum place { AT_IDLE, AT_INJECT, AT_QUEUES, PLACES_NR };
+enum place { AT_IDLE, AT_INJECT, AT_QUEUES, AT_HEAPS, PLACES_NR };
+
+struct span {
+	double from, until;
+};
 
 struct line {
-	double free_at;         /* who comes before waits */
+	struct span *busy;      /* [busy_nr] in order and apart: when it is on its way, or a lock in it is held */
+	unsigned busy_nr, busy_max;
 	int writer;
 	enum place place;
 	uint64_t seen[WORDS];   /* who has a copy */
 };
 
-static double waited[PLACES_NR], moved[PLACES_NR];
+static double now;              /* of the event; nothing is asked about the time before */
+static double waited[PLACES_NR], moved[PLACES_NR]; /* of workers */
+
+/* @return from when on, after t, nobody else has the line for so long */
+static double first_gap(struct line *l, double t, double ns)
+{
+	unsigned over = 0;
+
+	while (over < l->busy_nr && l->busy[over].until <= now)
+		over++;
+	l->busy_nr -= over;
+	memmove(l->busy, l->busy + over, l->busy_nr * sizeof(*l->busy));
+	for (unsigned i = 0; i < l->busy_nr && l->busy[i].from < t + ns; i++)
+		t = l->busy[i].until > t ? l->busy[i].until : t;
+	return t;
+}
+
+/* It may meet others: a lock's holder does not know beforehand for how long it has to wait inside. */
+static void occupy(struct line *l, double from, double until)
+{
+	unsigned i = 0, end;
+
+	while (i < l->busy_nr && l->busy[i].until < from)
+		i++;
+	for (end = i; end < l->busy_nr && l->busy[end].from <= until; end++) {
+		from = l->busy[end].from < from ? l->busy[end].from : from;
+		until = l->busy[end].until > until ? l->busy[end].until : until;
+	}
+	if (end == i && l->busy_nr == l->busy_max) {
+		l->busy_max = l->busy_max ? 2 * l->busy_max : 8;
+		l->busy = grow(l->busy, l->busy_max * sizeof(*l->busy));
+	}
+	memmove(l->busy + i + 1, l->busy + end, (l->busy_nr - end) * sizeof(*l->busy));
+	l->busy_nr = l->busy_nr + 1 - (end - i);
+	l->busy[i] = (struct span){ from, until };
+}
 
 static int has_copy(const struct line *l, int who)
 {
 	return l->seen[who / 64] >> (who % 64) & 1;
 }
 
-static double wait_for(struct line *l, double t)
+/* Nobody else wrote it, or has a copy. */
+static int is_own(const struct line *l, int who)
 {
-	double wait = l->free_at > t ? l->free_at - t : 0;
+	int others = l->writer != who;
 
+	for (int i = 0; !others && i < WORDS; i++)
+		others = (l->seen[i] & ~(i == who / 64 ? UINT64_C(1) << who % 64 : 0)) != 0;
+	return !others;
+}
+
+static void make_own(struct line *l, int who)
+{
+	memset(l->seen, 0, sizeof(l->seen));
+	l->writer = who;
+	l->seen[who / 64] |= UINT64_C(1) << who % 64;
+}
+
+/* How many lines went to it, and how long it waited for others. */
+static void account(const struct line *l, int who, double lines, double wait)
+{
+	if (who >= (int)cores)
+		return; /* a thread outside is on no core of ours */
+	moved[l->place] += lines;
 	waited[l->place] += wait;
-	moved[l->place]++;
-	return wait + par.line;
 }
 
 /* @return what it takes */
 static double write_line(struct line *l, int who, double t)
 {
-	double cost = par.rmw;
-	int others = l->writer != who;
+	double from;
 
-	for (int i = 0; !others && i < WORDS; i++)
-		others = (l->seen[i] & ~(i == who / 64 ? UINT64_C(1) << who % 64 : 0)) != 0;
-	if (others) {
-		cost = wait_for(l, t);
-		l->free_at = t + cost;
-		memset(l->seen, 0, sizeof(l->seen));
-	}
-	l->writer = who;
-	l->seen[who / 64] |= UINT64_C(1) << who % 64;
-	return cost;
+	if (is_own(l, who))
+		return par.rmw;
+	from = first_gap(l, t, par.line);
+	account(l, who, 1, from - t);
+	occupy(l, from, from + par.line);
+	make_own(l, who);
+	return from - t + par.line;
 }
 
 static double read_line(struct line *l, int who, double t)
 {
+	double from;
+
 	if (has_copy(l, who))
 		return 0;
+	from = first_gap(l, t, 0);
+	account(l, who, 1, from - t);
 	l->seen[who / 64] |= UINT64_C(1) << who % 64;
-	return wait_for(l, t);
+	return from - t + par.line;
 }
 
-/* The lock is in the line: whoever comes meanwhile waits until it is free again. */
-static double lock_line(struct line *l, int who, double t, double section)
+/*
+ * The lock is in the line: whoever comes meanwhile waits until it is free again.
+ *
+ * @param least  it is held for no less
+ * @param ret_from  for unlock_line()
+ * @return what it takes to have it
+ */
+static double lock_line(struct line *l, int who, double t, double least, double *ret_from)
 {
-	double cost = (l->free_at > t ? l->free_at - t : 0) + section;
+	int own = is_own(l, who);
+	double cost = own ? par.rmw : par.line;
 
-	waited[l->place] += cost - section;
-	cost += l->writer == who ? par.rmw : par.line;
-	moved[l->place] += l->writer != who;
-	l->free_at = t + cost;
-	memset(l->seen, 0, sizeof(l->seen));
-	l->writer = who;
-	l->seen[who / 64] |= UINT64_C(1) << who % 64;
+	*ret_from = first_gap(l, t, cost + least);
+	account(l, who, !own, *ret_from - t);
+	make_own(l, who);
+	return *ret_from - t + cost;
+}
+
+static void unlock_line(struct line *l, double from, double t)
+{
+	occupy(l, from, t);
+}
+
+/* With nothing in the section that has to wait. */
+static double pass_lock(struct line *l, int who, double t, double section)
+{
+	double from, cost = lock_line(l, who, t, section, &from) + section;
+
+	unlock_line(l, from, t + cost);
 	return cost;
 }
 
@@ -151,6 +234,7 @@ struct task {
 	int core;               /* that polled it last */
 	int step, waits_for;    /* ROOT: the child that it joins; -1: it does not wait */
 	int child, done;        /* LEAF: number in its burst; has ended */
+	int heap;               /* LEAF: of the outside heaps; -1: of a worker, who frees it after its join */
 	struct task *parent, **kids, *next;
 	double ready;
 };
@@ -197,6 +281,7 @@ static struct worker {
 	unsigned first, visited;
 	struct list staged, done;
 	int deferred;           /* completions that an enter makes visible */
+	int away_of, away_nr;   /* cells of that outside heap, not sent back yet */
 	double useful, ran;
 } *workers;
 
@@ -205,13 +290,25 @@ static unsigned searching, unparked, sleepers_nr;
 static int sleepers[CORES_MAX];
 
 static struct shard {
-	struct line line;
-	struct list list;
+	struct line in, out;    /* the two lists' locks, heads and numbers */
+	struct line depth;      /* the length for those who look from outside */
+	struct list list;       /* both, one behind the other */
+	uint64_t in_nr;         /* of these in `in` */
+	int pusher;             /* who wrote the last one's link */
 } *shards;
 static unsigned shards_nr;
 
+static struct line spawns_stat; /* spawns from outside */
+
+static struct outside {
+	struct line heap;       /* its lock and what it guards */
+	struct line back;       /* cells that workers sent back */
+	struct line done;
+	double free_nr, back_nr; /* cells */
+} outside[OUTSIDE_HEAPS];
+
 static struct {
-	double polls, ops, steals, thefts, searches, looks, parks, wakes, injects, overflows, notifies;
+	double polls, ops, steals, thefts, searches, looks, parks, wakes, injects, overflows, notifies, outs, outs_ns;
 } nr;
 
 static double *waits;           /* of runnable tasks, a sample */
@@ -295,13 +392,20 @@ static double notify(int who, double t)
 	nr.notifies++;
 	if (searching > 0 || unparked >= cores)
 		return cost;
-	cost += lock_line(&idle_lock, who, t + cost, par.rmw);
+	cost += pass_lock(&idle_lock, who, t + cost, par.rmw);
 	cost += write_line(&idle_word, who, t + cost);
 	sleeper = sleepers[--sleepers_nr];
 	unparked++;
 	searching++;
 	workers[sleeper].picked = 1;
 	return cost + wake(sleeper, t + cost);
+}
+
+static double read_inject_nr(struct shard *s, int who, double t)
+{
+	double cost = read_line(&s->in, who, t);
+
+	return cost + read_line(&s->out, who, t + cost);
 }
 
 static unsigned queue_nr(const struct worker *w)
@@ -316,7 +420,7 @@ static double look_everywhere(int who, double t, int *ret_found)
 
 	*ret_found = 0;
 	for (unsigned i = 0; i < shards_nr && !*ret_found; i++) {
-		cost += read_line(&shards[i].line, who, t + cost);
+		cost += read_inject_nr(&shards[i], who, t + cost);
 		*ret_found = shards[i].list.nr > 0;
 	}
 	for (unsigned i = 0; i < cores && !*ret_found; i++) {
@@ -343,7 +447,7 @@ static double leave_search(int who, double t)
 static double park(int who, double t)
 {
 	struct worker *w = &workers[who];
-	double cost = lock_line(&idle_lock, who, t, par.rmw);
+	double cost = pass_lock(&idle_lock, who, t, par.rmw);
 	int last = w->searching && searching == 1, found = 0;
 
 	nr.parks++;
@@ -365,35 +469,72 @@ static double park(int who, double t)
 
 /* ---- queues ---- */
 
+/*
+ * Under the lock of `in`: a task's link, and the length, which is published. These come side by side, as none waits for another.
+ *
+ * @param link  the task was another's
+ */
+static double inject_link(struct shard *s, int who, int link, double t)
+{
+	double cost = link ? par.line : par.rmw, len, stat;
+
+	if (par.depth <= 0)
+		return cost;
+	len = read_line(&s->out, who, t);
+	stat = write_line(&s->depth, who, t);
+	cost = len > cost ? len : cost;
+	return stat > cost ? stat : cost;
+}
+
 static double inject_push(int who, unsigned shard, struct list *tasks, double t)
 {
+	struct shard *s = &shards[shard];
+	double cost, from, n = (double)tasks->nr;
 	struct task *task;
-	double n = (double)tasks->nr;
 
+	cost = n * par.tick; /* the chain */
+	cost += lock_line(&s->in, who, t + cost, par.line, &from);
+	cost += inject_link(s, who, s->in_nr > 0 && s->pusher != who, t + cost);
+	unlock_line(&s->in, from, t + cost);
 	while ((task = list_pop(tasks)))
-		list_push(&shards[shard].list, task);
-	return lock_line(&shards[shard].line, who, t, 2 * par.rmw + n * par.tick);
+		list_push(&s->list, task);
+	s->in_nr += (uint64_t)n;
+	s->pusher = who;
+	return cost;
+}
+
+/* What has come goes behind what is there. Under the lock of `out`. */
+static double inject_fetch(struct shard *s, int who, double t)
+{
+	double from, cost = lock_line(&s->in, who, t, par.line, &from);
+
+	cost += inject_link(s, who, s->in_nr > 0 && s->list.nr > s->in_nr, t + cost);
+	unlock_line(&s->in, from, t + cost);
+	s->in_nr = 0;
+	return cost;
 }
 
 /* From its own shard; failing that from the others. @return what it takes */
 static double inject_pop(int who, double t, uint64_t max, struct list *ret)
 {
+	double cost = 0, from, walk;
 	struct task *task;
-	double cost = 0;
 
 	for (unsigned i = 0; i < shards_nr && ret->nr == 0; i++) {
 		struct shard *s = &shards[((unsigned)who + i) % shards_nr];
 		uint64_t n = s->list.nr / ((cores + shards_nr - 1) / shards_nr) + 1;
 
-		cost += read_line(&s->line, who, t + cost);
+		cost += read_inject_nr(s, who, t + cost);
 		if (s->list.nr == 0)
 			continue;
 		n = n < max ? n : max;
 		n = n < s->list.nr ? n : s->list.nr;
+		walk = (double)n * par.line / 2; /* somebody else wrote the tasks' own lines */
+		cost += lock_line(&s->out, who, t + cost, 2 * par.line + walk, &from);
+		cost += inject_fetch(s, who, t + cost) + walk;
+		unlock_line(&s->out, from, t + cost);
 		while (n-- > 0 && (task = list_pop(&s->list)))
 			list_push(ret, task);
-		/* the tasks' own lines are walked under the lock: somebody else wrote them */
-		cost += lock_line(&s->line, who, t + cost, 2 * par.rmw + (double)ret->nr * par.line / 2);
 	}
 	nr.injects += (double)ret->nr;
 	return cost;
@@ -437,6 +578,50 @@ static double schedule(int who, struct task *task, double t)
 	return cores > 1 ? cost + notify(who, t + cost) : cost;
 }
 
+/* ---- cells of threads outside ---- */
+
+/* @return what it takes to have a cell whose header is here */
+static double take_cell(struct outside *out, int who, double t)
+{
+	double cost = 0;
+
+	if (out->free_nr <= 0 && out->back_nr > 0) {
+		cost = write_line(&out->back, who, t);
+		out->free_nr = out->back_nr;
+		out->back_nr = 0;
+	}
+	if (out->free_nr <= 0)
+		return cost; /* one that was never used */
+	out->free_nr--;
+	return cost + par.line;
+}
+
+static double send_back(int who, double t)
+{
+	struct worker *w = &workers[who];
+	double cost;
+
+	if (w->away_nr == 0)
+		return 0;
+	cost = write_line(&outside[w->away_of].back, who, t);
+	outside[w->away_of].back_nr += w->away_nr;
+	w->away_nr = 0;
+	return cost;
+}
+
+static double free_cell(int who, int of, double t)
+{
+	struct worker *w = &workers[who];
+	double cost = 0;
+
+	if (w->away_of != of)
+		cost = send_back(who, t);
+	w->away_of = of;
+	if (++w->away_nr >= AWAY_MAX)
+		cost += send_back(who, t + cost);
+	return cost;
+}
+
 /* ---- the ring ---- */
 
 static double flush(int who, double t)
@@ -467,7 +652,7 @@ static double turn(int who, double t, unsigned *ret_made)
 	struct task *task;
 
 	for (unsigned i = 0; i < shards_nr && got.nr == 0; i++)
-		cost += read_line(&shards[i].line, who, t + cost);
+		cost += read_inject_nr(&shards[i], who, t + cost);
 	room = SLOTS - queue_nr(w);
 	if (room > 0)
 		cost += inject_pop(who, t + cost, room < BATCH_MAX ? room : BATCH_MAX, &got);
@@ -543,7 +728,7 @@ static struct task *new_task(enum kind kind, int core)
 {
 	struct task *t = grow(NULL, sizeof(*t));
 
-	*t = (struct task){ .kind = kind, .core = core, .waits_for = -1 };
+	*t = (struct task){ .kind = kind, .core = core, .waits_for = -1, .heap = -1 };
 	return t;
 }
 
@@ -589,6 +774,8 @@ static double step_leaf(int who, struct task *leaf, double t)
 		root->waits_for = -1;
 		cost += schedule(who, root, t + cost);
 	}
+	if (leaf->heap >= 0)
+		cost += free_cell(who, leaf->heap, t + cost);
 	cost += end_poll(who, t + cost);
 	if (!root)
 		free(leaf);
@@ -731,6 +918,7 @@ static double step_tick(int who, double t)
 	cost += turn(who, t + cost, &made);
 	if (made > 0)
 		return w->searching ? cost + leave_search(who, t + cost) : cost;
+	cost += send_back(who, t + cost);
 	return cost + begin_search(who, t + cost);
 }
 
@@ -762,7 +950,7 @@ static void on_wake(int who, double t)
 		w->searching = 1;
 		w->picked = 0;
 	} else {
-		cost = lock_line(&idle_lock, who, t, par.rmw) + write_line(&idle_word, who, t);
+		cost = pass_lock(&idle_lock, who, t, par.rmw) + write_line(&idle_word, who, t);
 		for (i = 0; sleepers[i] != who; i++)
 			;
 		memmove(&sleepers[i], &sleepers[i + 1], (--sleepers_nr - i) * sizeof(sleepers[0]));
@@ -784,14 +972,23 @@ static void on_complete(int who, struct task *task, double t)
 
 static void on_inject(int who, double t)
 {
-	struct list one = { 0 };
+	struct outside *out = &outside[who % OUTSIDE_HEAPS];
 	struct task *task = new_task(LEAF, -1);
-	double cost = par.spawn_out;
+	struct list one = { 0 };
+	double cost, from;
 
 	task->ready = t;
+	task->heap = who % OUTSIDE_HEAPS;
 	list_push(&one, task);
+	cost = lock_line(&out->heap, who, t, par.spawn_out, &from);
+	cost += take_cell(out, who, t + cost);
+	cost += write_line(&spawns_stat, who, t + cost) + par.spawn_out;
+	unlock_line(&out->heap, from, t + cost);
 	cost += inject_push(who, (unsigned)who % shards_nr, &one, t + cost);
 	cost += notify(who, t + cost);
+	cost += write_line(&out->done, who, t + cost);
+	nr.outs++;
+	nr.outs_ns += cost;
 	at(t + cost, INJECT, who, NULL);
 }
 
@@ -806,7 +1003,10 @@ static void set_up(void)
 	shards = grow(NULL, shards_nr * sizeof(*shards));
 	memset(shards, 0, shards_nr * sizeof(*shards));
 	for (unsigned i = 0; i < shards_nr; i++)
-		shards[i].line.place = AT_INJECT;
+		shards[i].in.place = shards[i].out.place = shards[i].depth.place = AT_INJECT;
+	spawns_stat.place = AT_HEAPS;
+	for (unsigned i = 0; i < OUTSIDE_HEAPS; i++)
+		outside[i].heap.place = outside[i].back.place = outside[i].done.place = AT_HEAPS;
 	idle_word.place = idle_lock.place = AT_IDLE;
 	rand_state = (uint64_t)par.seed;
 	unparked = cores;
@@ -850,7 +1050,7 @@ static double run(void)
 
 	while (nr.ops < until) {
 		e = next_event();
-		t = e.t;
+		t = now = e.t;
 		switch (e.what) {
 		case STEP:
 			e.t += step(e.who, t);
@@ -894,10 +1094,11 @@ static void report(const char *name, double ns)
 	printf(" thefts=%.4f steals=%.4f searches=%.4f looks=%.3f parks=%.4f wakes=%.4f injects=%.4f notifies=%.4f", nr.thefts / nr.ops,
 	       nr.steals / nr.ops, nr.searches / nr.ops, nr.looks / nr.ops, nr.parks / nr.ops, nr.wakes / nr.ops,
 	       nr.injects / nr.ops, nr.notifies / nr.ops);
+	printf(" spawn_out_ns=%.0f", nr.outs > 0 ? nr.outs_ns / nr.outs : 0);
 	printf(" wait_p50_us=%.2f wait_p99_us=%.2f", quantile(0.5) / 1e3, quantile(0.99) / 1e3);
-	printf(" at_idle=%.4f at_inject=%.4f at_queues=%.4f", (waited[AT_IDLE] + moved[AT_IDLE] * par.line) / all,
+	printf(" at_idle=%.4f at_inject=%.4f at_queues=%.4f at_heaps=%.4f", (waited[AT_IDLE] + moved[AT_IDLE] * par.line) / all,
 	       (waited[AT_INJECT] + moved[AT_INJECT] * par.line) / all,
-	       (waited[AT_QUEUES] + moved[AT_QUEUES] * par.line) / all);
+	       (waited[AT_QUEUES] + moved[AT_QUEUES] * par.line) / all, (waited[AT_HEAPS] + moved[AT_HEAPS] * par.line) / all);
 	printf(" events=%llu\n", (unsigned long long)events_nr);
 }
 
