@@ -151,7 +151,8 @@ static inline void bench_log(int level, const char *sentence, void *ctx)
 }
 
 /* Places the caller, too: see BENCH_*. */
-static inline struct mrt_runtime *bench_runtime(const struct bench *b, unsigned variant)
+/* @param files_max  as in its options; 0: the default */
+static inline struct mrt_runtime *bench_runtime_files(const struct bench *b, unsigned variant, uint32_t files_max)
 {
 	const int *last = &b->cpus[b->cpus_nr - 1];
 	struct mrt_runtime_opts opts;
@@ -161,6 +162,8 @@ static inline struct mrt_runtime *bench_runtime(const struct bench *b, unsigned 
 	mrt_runtime_opts_init(&opts);
 	opts.log = bench_log;
 	opts.seed = 1;
+	if (files_max)
+		opts.files_max = files_max;
 	if (variant == BENCH_CT) {
 		opts.flavour = MRT_FLAVOUR_CURRENT_THREAD;
 		bench_pin(last, 1);
@@ -179,6 +182,11 @@ static inline struct mrt_runtime *bench_runtime(const struct bench *b, unsigned 
 	if (err)
 		bench_die("mrt_runtime_create: %s", strerror(-err));
 	return rt;
+}
+
+static inline struct mrt_runtime *bench_runtime(const struct bench *b, unsigned variant)
+{
+	return bench_runtime_files(b, variant, 0);
 }
 
 static inline void bench_block_on(struct mrt_runtime *rt, mrt_poll_fn fn, void *frame, size_t frame_bytes)

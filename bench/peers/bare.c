@@ -5,6 +5,7 @@
  *
  *	echo            a one-shot recv, a one-shot send, a one-shot recv ..
  *	echo_multishot  a multishot recv into provided buffers; what came is copied out and the buffer given back at once
+ *			both with registered sockets, each in the slot of its own number
  *	wake_idle       a thread writes to an eventfd that the ring reads
  */
 #include <fcntl.h>
@@ -69,6 +70,8 @@ static struct io_uring_sqe *get_sqe(unsigned of, int fd)
 		uint64_t data_ = sqe_->user_data;                   \
 		prepare(sqe_, __VA_ARGS__);                         \
 		sqe_->user_data = data_;                            \
+		if (of != OF_ACCEPT && bare.conns)                  \
+			sqe_->flags |= IOSQE_FIXED_FILE;            \
 	} while (0)
 
 /* ---- echo ---- */
@@ -81,7 +84,7 @@ static void queue_recv(int fd)
 
 		io_uring_prep_recv_multishot(sqe, fd, NULL, 0, 0);
 		sqe->user_data = data;
-		sqe->flags |= IOSQE_BUFFER_SELECT;
+		sqe->flags |= IOSQE_BUFFER_SELECT | IOSQE_FIXED_FILE;
 		sqe->buf_group = BUFS_GROUP;
 		return;
 	}
@@ -123,14 +126,20 @@ static void take_accept(int fd)
 	if (fd < 0 || fd >= (int)CONNS_MAX)
 		bench_die("accept: %s", fd < 0 ? strerror(-fd) : "too many connections");
 	peer_no_delay(fd);
+	if (io_uring_register_files_update(&bare.ring, (unsigned)fd, &fd, 1) != 1)
+		bench_die("a socket could not be registered");
 	queue_recv(fd);
 	QUEUE(OF_ACCEPT, bare.listener, io_uring_prep_accept, bare.listener, NULL, NULL, SOCK_CLOEXEC);
 }
 
 static void take_recv(int fd, const struct io_uring_cqe *cqe)
 {
+	const int none = -1;
+
 	if (cqe->res <= 0 && cqe->res != -ENOBUFS) {
-		(void)close(fd); /* nothing was left to send */
+		/* nothing was left to send */
+		(void)io_uring_register_files_update(&bare.ring, (unsigned)fd, &none, 1);
+		(void)close(fd);
 		return;
 	}
 	if (bare.multishot) {
@@ -174,6 +183,8 @@ static void serve(bool multishot)
 	bare.multishot = multishot;
 	bare.conns = bench_alloc(CONNS_MAX, sizeof(*bare.conns));
 	make_ring();
+	if (io_uring_register_files_sparse(&bare.ring, CONNS_MAX))
+		bench_die("no table of registered files (Linux 5.19)");
 	if (multishot)
 		make_buffers();
 	bare.listener = peer_listen();

@@ -12,7 +12,7 @@
 #include "../bench.h"
 #include "peer.h"
 
-static struct mrt_runtime *runtime(const struct peer_args *a)
+static struct mrt_runtime *runtime_files(const struct peer_args *a, uint32_t files_max)
 {
 	static struct bench b; /* zero but for the CPUs */
 
@@ -21,7 +21,12 @@ static struct mrt_runtime *runtime(const struct peer_args *a)
 		fprintf(stderr, "martlet: 0, 1 or 2 workers\n");
 		exit(2);
 	}
-	return bench_runtime(&b, a->workers == 0 ? BENCH_CT : a->workers == 1 ? BENCH_W1 : BENCH_W2);
+	return bench_runtime_files(&b, a->workers == 0 ? BENCH_CT : a->workers == 1 ? BENCH_W1 : BENCH_W2, files_max);
+}
+
+static struct mrt_runtime *runtime(const struct peer_args *a)
+{
+	return runtime_files(a, 0);
 }
 
 /* The root of a shape: it counts what was done. */
@@ -916,6 +921,7 @@ static enum mrt_poll server_poll(struct mrt_task *self, void *frame)
 	struct server *f = frame;
 	struct mrt_spawn_opts opts = { .size = sizeof(opts), .frame_bytes = sizeof(struct conn) };
 	struct conn c;
+	int handle;
 
 	MRT_BEGIN(self);
 	for (;;) {
@@ -925,14 +931,20 @@ static enum mrt_poll server_poll(struct mrt_task *self, void *frame)
 		memset(&c, 0, offsetof(struct conn, buf));
 		c.fd = (int)f->op.res;
 		peer_no_delay(c.fd);
+		handle = mrt_file_register(NULL, c.fd, 0);
+		if (handle < 0)
+			MRT_RETURN(self, handle);
+		c.fd = handle;
 		if (mrt_spawn(NULL, conn_poll, &c, offsetof(struct conn, buf), &opts, NULL))
 			MRT_RETURN(self, -ENOMEM);
 	}
 }
 
+#define ECHO_FILES_MAX 16384u   /* what the load generator may open */
+
 static void echo(const struct peer_args *a)
 {
-	struct mrt_runtime *rt = runtime(a);
+	struct mrt_runtime *rt = runtime_files(a, ECHO_FILES_MAX);
 	struct server f = { .fd = peer_listen() };
 
 	bench_block_on(rt, server_poll, &f, sizeof(f)); /* until the process is ended */
