@@ -50,6 +50,9 @@ int mdl_main(const struct mdl_test *tests, unsigned tests_nr);
 /* A point where another thread may run; does nothing outside run(). The strings name it in a trace. */
 void mdl_point(const char *what, const char *object, const char *file, int line);
 
+/* Which thread runs; 0 outside run(). */
+unsigned mdl_thread(void);
+
 /* Wait until cond(arg), which must not contain points; the caller goes on with cond true and nothing run since. */
 void mdl_wait(bool (*cond)(const void *arg), const void *arg);
 
