@@ -26,7 +26,7 @@
 
 #include <stdbool.h>
 
-#define MDL_THREADS_MAX 4u
+#define MDL_THREADS_MAX 6u
 
 struct mdl_test {
 	const char *name;

@@ -157,7 +157,7 @@ static void check(const void *arg)
 	  .run = run, .check = check, .must_fail = (breaks), .preemptions = (bound) }
 
 static const struct mdl_test tests[] = {
-	TEST("push_pop", 2, false, -1, .pushers_nr = 1, .pushes = { 2, 1 }, .poppers_nr = 1, .pops = { 1, 2 }),
+	TEST("push_pop", 2, false, 5, .pushers_nr = 1, .pushes = { 2, 1 }, .poppers_nr = 1, .pops = { 1, 2 }),
 	TEST("push_push_pop", 3, false, 3, .pushers_nr = 2, .pushes = { 2, 1 }, .poppers_nr = 1, .pops = { 1, 4 }),
 	TEST("push_pop_pop", 3, false, 3, .pushers_nr = 1, .pushes = { 1, 2 }, .poppers_nr = 2, .pops = { 1, 2 }),
 	TEST("push_push_pop_pop", 4, false, 3, .pushers_nr = 2, .pushes = { 1, 2 }, .poppers_nr = 2, .pops = { 2, 2 }),

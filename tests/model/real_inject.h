@@ -40,6 +40,7 @@ static void inject_store(atomic_size_t *nr, size_t value, const char *what, cons
 #define atomic_load_explicit(p, mo) inject_load((p), #p, __FILE__, __LINE__)
 #define atomic_store_explicit(p, v, mo) inject_store((p), (v), #p, __FILE__, __LINE__)
 #define atomic_init(p, v) MDL__STORE((p), (v))
+#define MRT__INJECT_LIST_POINT() mdl_point("list", "", __FILE__, __LINE__)
 #include "../../src/sched/inject.c"
 #pragma pop_macro("atomic_init")
 #pragma pop_macro("atomic_store_explicit")
