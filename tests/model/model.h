@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A small model checker: runs the two or three threads of a test as fibers of one OS thread and tries every
+ * A small model checker: runs the two to six threads of a test as fibers of one OS thread and tries every
  * interleaving of their atomic accesses, depth first, by replaying the test from its start. As Tokio does it with loom,
  * but home-made, so that it needs nothing that Debian does not have.
  *

@@ -6,7 +6,8 @@
  *
  * Each rule of the protocol is also left out once, and the model must then find the lost wake (`must_fail`): the
  * rescan after parking, the swap of the park word in every wake, the wake after the last search, the notification after
- * an overflow, the order of the inject queue's two numbers on either side. So the model is known to be able to see what it is there for.
+ * an overflow, the order of the inject queue's two numbers on either side. So the model is known to be able to see what
+ * it is there for.
  */
 #include <stddef.h>
 #include <stdint.h>
