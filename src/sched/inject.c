@@ -6,6 +6,11 @@
 #include "probe/usdt.h"
 #include "sched/task.h"
 
+/* A plain access to a list. The model checker makes it a point where another thread may run, as atomics are. */
+#ifndef MRT__INJECT_LIST_POINT
+#define MRT__INJECT_LIST_POINT() ((void)0)
+#endif
+
 static void list_init(struct mrt__inject_list *list)
 {
 	list->head = list->tail = NULL;
@@ -34,6 +39,7 @@ static void list_append(struct mrt__inject_list *list, struct mrt_task *head, st
 		list->tail->queue_next = head;
 	else
 		list->head = head;
+	MRT__INJECT_LIST_POINT();
 	list->tail = tail;
 }
 
@@ -91,6 +97,7 @@ size_t mrt__inject_pop(struct mrt__inject *q, struct mrt_task **ret_tasks, size_
 	nr = fetch(q, max);
 	for (i = 0; i < nr; i++) {
 		ret_tasks[i] = out->head;
+		MRT__INJECT_LIST_POINT();
 		out->head = out->head->queue_next;
 	}
 	if (!out->head)

@@ -201,6 +201,11 @@ void mdl_point(const char *what, const char *object, const char *file, int line)
 			     slash != NULL ? slash + 1 : file, line);
 }
 
+unsigned mdl_thread(void)
+{
+	return mdl.current == MDL_THREADS_MAX ? 0 : mdl.current;
+}
+
 void mdl_wait(bool (*cond)(const void *arg), const void *arg)
 {
 	if (cond(arg))

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A small model checker: runs the two or three threads of a test as fibers of one OS thread and tries every
+ * A small model checker: runs the two to six threads of a test as fibers of one OS thread and tries every
  * interleaving of their atomic accesses, depth first, by replaying the test from its start. As Tokio does it with loom,
  * but home-made, so that it needs nothing that Debian does not have.
  *
@@ -26,7 +26,7 @@
 
 #include <stdbool.h>
 
-#define MDL_THREADS_MAX 4u
+#define MDL_THREADS_MAX 6u
 
 struct mdl_test {
 	const char *name;
@@ -49,6 +49,9 @@ int mdl_main(const struct mdl_test *tests, unsigned tests_nr);
 
 /* A point where another thread may run; does nothing outside run(). The strings name it in a trace. */
 void mdl_point(const char *what, const char *object, const char *file, int line);
+
+/* Which thread runs; 0 outside run(). */
+unsigned mdl_thread(void);
 
 /* Wait until cond(arg), which must not contain points; the caller goes on with cond true and nothing run since. */
 void mdl_wait(bool (*cond)(const void *arg), const void *arg);

@@ -71,7 +71,7 @@
 #define MRT_BASE_LOCK_H
 
 struct mrt__lock {
-	unsigned char held;
+	atomic_uchar held;
 };
 
 static inline bool mdl__lock_is_free(const void *lock)

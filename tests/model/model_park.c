@@ -1,18 +1,20 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Model of going to sleep and being woken: queues, idle books and park word together (src/sched/runq.c, idle.c, park.h),
- * driven by a worker loop reduced to the order of steps that sched/idle.h prescribes. A worker that sleeps waits for its
+ * Model of going to sleep and being woken: queues, idle books and park word together (src/sched/runq.c, inject.c, idle.c,
+ * park.h), driven by a worker loop reduced to the order of steps that sched/idle.h prescribes. A worker that sleeps waits for its
  * eventfd, so a lost wake is a schedule in which all wait though there is work: the check at rest finds it.
  *
  * Each rule of the protocol is also left out once, and the model must then find the lost wake (`must_fail`): the
  * rescan after parking, the swap of the park word in every wake, the wake after the last search, the notification after
- * an overflow. So the model is known to be able to see what it is there for.
+ * an overflow, the order of the inject queue's two numbers on either side. So the model is known to be able to see what
+ * it is there for.
  */
 #include <stddef.h>
 #include <stdint.h>
 
 #include "base/compiler.h"
 #include "model.h"
+#include "real_inject.h"
 #include "sched/idle.h"
 #include "sched/park.h"
 #include "sched/runq.h"
@@ -30,9 +32,11 @@ struct config {
 	unsigned prefill_nr;            /* tasks in worker 0's queue from the start */
 	bool first_waits;               /* the first task runs until all others have run: a long poll */
 	bool no_rescan, wake_looks_first, quiet_finder, no_overflow_notify, no_wake_on_push;
+	bool moves_backwards, looks_backwards;  /* real_inject.h */
 };
 
-struct mrt_task {
+struct job {
+	struct mrt_task task;
 	bool done;
 };
 
@@ -43,12 +47,9 @@ static struct {
 	unsigned eventfd[WORKERS_MAX];
 	atomic_uint mailbox;            /* messages for worker 0 */
 	unsigned messages_seen;
-	/* the inject queue: tasks[inject_head..] in order of publication */
-	struct mrt_task *inject[TASKS_MAX];
-	struct mrt__lock inject_lock;
-	atomic_uint inject_nr;
-	unsigned inject_head, inject_tail;
-	struct mrt_task tasks[TASKS_MAX];
+	struct mrt__inject inject;
+	uint64_t inject_depth;
+	struct job jobs[TASKS_MAX];
 	unsigned made_nr, total_nr, started_nr, done_nr;
 } world;
 
@@ -60,7 +61,7 @@ static const struct config *config_of(const void *arg)
 static struct mrt_task *make_task(void)
 {
 	mdl_assert(world.made_nr < TASKS_MAX);
-	return &world.tasks[world.made_nr++];
+	return &world.jobs[world.made_nr++].task;
 }
 
 static void setup(const void *arg)
@@ -77,11 +78,12 @@ static void setup(const void *arg)
 		world.eventfd[w] = 0;
 	}
 	for (i = 0; i < TASKS_MAX; i++)
-		world.tasks[i].done = false;
+		world.jobs[i].done = false;
 	atomic_init(&world.mailbox, 0);
-	atomic_init(&world.inject_nr, 0);
+	mrt__inject_init(&world.inject, &world.inject_depth);
+	inject_order.moves_backwards = c->moves_backwards;
+	inject_order.looks_backwards = c->looks_backwards;
 	world.messages_seen = 0;
-	world.inject_head = world.inject_tail = 0;
 	world.made_nr = world.started_nr = world.done_nr = 0;
 	for (i = 0; i < c->prefill_nr; i++)
 		(void)mrt__runq_push(&world.q[0], make_task(), batch, &nr); /* fits */
@@ -99,31 +101,11 @@ static void notify(void)
 	wake(mrt__idle_worker_to_notify(&world.idle));
 }
 
-static void inject(struct mrt_task *const *batch, unsigned nr)
-{
-	unsigned i;
-
-	mrt__lock(&world.inject_lock);
-	for (i = 0; i < nr; i++)
-		world.inject[world.inject_tail++] = batch[i];
-	/* release: has_work() of another worker may rely on the length alone */
-	atomic_fetch_add_explicit(&world.inject_nr, nr, memory_order_release);
-	mrt__unlock(&world.inject_lock);
-}
-
 static struct mrt_task *inject_take(void)
 {
-	struct mrt_task *task = NULL;
+	struct mrt_task *task;
 
-	if (atomic_load_explicit(&world.inject_nr, memory_order_acquire) == 0)
-		return NULL;
-	mrt__lock(&world.inject_lock);
-	if (world.inject_head != world.inject_tail) {
-		task = world.inject[world.inject_head++];
-		atomic_fetch_sub_explicit(&world.inject_nr, 1, memory_order_relaxed);
-	}
-	mrt__unlock(&world.inject_lock);
-	return task;
+	return mrt__inject_pop(&world.inject, &task, 1) ? task : NULL;
 }
 
 static bool all_others_done(const void *arg)
@@ -134,8 +116,10 @@ static bool all_others_done(const void *arg)
 
 static void run_task(const struct config *c, struct mrt_task *task)
 {
-	mdl_assert(!task->done);
-	task->done = true;
+	struct job *job = mrt__container_of(task, struct job, task);
+
+	mdl_assert(!job->done);
+	job->done = true;
 	if (c->first_waits && world.started_nr++ == 0)
 		mdl_wait(all_others_done, NULL);
 	world.done_nr++;
@@ -151,7 +135,7 @@ static void push_local(const struct config *c, struct mrt_task *task)
 			notify();
 		return;
 	}
-	inject(batch, nr);
+	mrt__inject_push(&world.inject, batch, nr);
 	if (!c->no_overflow_notify)
 		notify();
 }
@@ -164,7 +148,7 @@ static bool has_work(const struct config *c)
 		if (mrt__runq_has_work(&world.q[v]))
 			return true;
 	}
-	return atomic_load_explicit(&world.inject_nr, memory_order_acquire) != 0;
+	return mrt__inject_len(&world.inject) > 0;
 }
 
 static struct mrt_task *steal_work(const struct config *c, unsigned w)
@@ -254,7 +238,7 @@ static void publisher(const struct config *c)
 		send_message(c);
 	for (i = 0; i < c->inject_tasks_nr; i++) {
 		task = make_task();
-		inject(&task, 1);
+		mrt__inject_push(&world.inject, &task, 1);
 		notify();
 	}
 }
@@ -311,6 +295,10 @@ static const struct mdl_test tests[] = {
 	TEST("two_workers_long_poll", 3, false, 3, .workers_nr = 2, .inject_tasks_nr = 2, .first_waits = true),
 	TEST("two_workers_long_poll, quiet finder", 3, true, 3, .workers_nr = 2, .inject_tasks_nr = 2,
 	     .first_waits = true, .quiet_finder = true),
+	TEST("two_workers_long_poll, moves backwards", 3, true, 3, .workers_nr = 2, .inject_tasks_nr = 2,
+	     .first_waits = true, .moves_backwards = true),
+	TEST("two_workers_long_poll, looks backwards", 3, true, 3, .workers_nr = 2, .inject_tasks_nr = 2,
+	     .first_waits = true, .looks_backwards = true),
 };
 
 int main(void)
