@@ -18,7 +18,8 @@
  * word. Swap before begin: begin sees NOTIFIED, and with it what the waker published. Swap after begin: the waker sees
  * PARKED and writes the eventfd. Rejected: a waker that leaves an awake worker's line alone and only looks. The two sides
  * can then miss each other in this word, unless the worker looks at every message once more between begin and sleep
- * (tests/model/model_park.c has that waker as one that must fail).
+ * (tests/model/model_park.c has that waker as one that must fail). The only worker of a runtime looks so at the inject queue:
+ * mrt__park_sleeps() is for who has pushed there, and spares it the books of idle.h.
  *
  * An eventfd write may arrive after the worker left by itself: a spurious completion at its next turn, no more.
  */
@@ -98,6 +99,19 @@ static inline bool mrt__park_wake(struct mrt__park *p)
 	/* [PARK.state.dekker] always a read-modify-write, also over NOTIFIED: the worker's next consumption must
 	 * acquire what *this* caller published */
 	return atomic_exchange_explicit(&p->state, MRT__PARK_NOTIFIED, memory_order_seq_cst) == MRT__PARK_PARKED;
+}
+
+/**
+ * Does the worker sleep? For a waker whose worker looks once more between begin and sleep at what it has published.
+ *
+ * @thread  any, after it published what there is to see
+ * @return true: it does, or is about to: the caller calls mrt__park_wake(). false: its next begin is after this, and acquires what
+ *         was published, so that its look shows it
+ */
+static inline bool mrt__park_sleeps(struct mrt__park *p)
+{
+	/* [PARK.state.dekker] a read-modify-write, that this and begin have an order */
+	return atomic_fetch_add_explicit(&p->state, 0, memory_order_seq_cst) == MRT__PARK_PARKED;
 }
 
 #endif

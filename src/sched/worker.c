@@ -188,8 +188,14 @@ void mrt__sched_wake(struct mrt__worker *w)
 
 void mrt__sched_notify(struct mrt__sched *s)
 {
-	int i = mrt__idle_worker_to_notify(&s->idle);
+	int i;
 
+	if (s->workers_nr == 1) { /* there are no books of who sleeps */
+		if (mrt__park_sleeps(&s->workers[0]->park))
+			mrt__sched_wake(s->workers[0]);
+		return;
+	}
+	i = mrt__idle_worker_to_notify(&s->idle);
 	if (i >= 0)
 		mrt__sched_wake(s->workers[i]);
 }
@@ -1064,7 +1070,7 @@ static void left_idle(struct mrt__worker *w)
 	uint64_t now = mrt__clock_now();
 
 	/* not a sleeper any more: somebody took us out, and counted us as a searcher */
-	if (!mrt__idle_unpark_worker(&w->sched->idle, w->index))
+	if (w->sched->workers_nr > 1 && !mrt__idle_unpark_worker(&w->sched->idle, w->index))
 		w->searching = true;
 	mrt__stat_set(&w->stats->state, w->searching ? MRT_WORKER_SEARCHING : MRT_WORKER_RUNNING);
 	w->slept_ns = now - w->parked_ns;
@@ -1087,7 +1093,7 @@ bool mrt__worker_park_begin(struct mrt__worker *w, uint64_t *ret_timeout_ns)
 {
 	struct mrt__sched *s = w->sched;
 	uint64_t now = mrt__clock_now(), next;
-	bool last;
+	bool last, sleeps;
 
 	if (w->woken)
 		mrt__stat_add(&w->stats->noop_wakes, 1);
@@ -1099,12 +1105,19 @@ bool mrt__worker_park_begin(struct mrt__worker *w, uint64_t *ret_timeout_ns)
 	mrt__meter_clock(&w->meter, now);
 	mrt__stat_set(&w->stats->state, MRT_WORKER_PARKED);
 	w->parked_ns = now;
-	last = mrt__idle_park(&s->idle, w->index, w->searching);
-	w->searching = false;
-	mrt__sentry_on_park(w);
-	if (last && (mrt__runq_has_work(&w->runq) || work_elsewhere(w)))
-		mrt__sched_notify(s);
-	if (!mrt__park_begin(&w->park)) {
+	if (s->workers_nr > 1) {
+		last = mrt__idle_park(&s->idle, w->index, w->searching);
+		w->searching = false;
+		mrt__sentry_on_park(w);
+		if (last && (mrt__runq_has_work(&w->runq) || work_elsewhere(w)))
+			mrt__sched_notify(s);
+	}
+	sleeps = mrt__park_begin(&w->park);
+	if (sleeps && s->workers_nr == 1 && mrt__unlikely(mrt__inject_len(&s->inject) > 0)) {
+		(void)mrt__park_end(&w->park); /* it came before the begin, and so told nobody */
+		sleeps = false;
+	}
+	if (!sleeps) {
 		left_idle(w);
 		mrt__worker_flush(w); /* what the wait was to submit */
 		return false;

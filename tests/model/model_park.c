@@ -31,6 +31,7 @@ struct config {
 	unsigned local_tasks_nr;        /* tasks that worker 0 pushes to its queue before its first look */
 	unsigned prefill_nr;            /* tasks in worker 0's queue from the start */
 	bool first_waits;               /* the first task runs until all others have run: a long poll */
+	bool solo;                      /* one worker, and no books: who has pushed looks at its park word, and it at the queue */
 	bool no_rescan, wake_looks_first, quiet_finder, no_overflow_notify, no_wake_on_push;
 	bool moves_backwards, looks_backwards;  /* real_inject.h */
 };
@@ -42,6 +43,7 @@ struct job {
 
 static struct {
 	struct mrt__idle idle;
+	bool solo;
 	struct mrt__park park[WORKERS_MAX];
 	struct mrt__runq q[WORKERS_MAX];
 	unsigned eventfd[WORKERS_MAX];
@@ -70,6 +72,7 @@ static void setup(const void *arg)
 	struct mrt_task *batch[MRT__RUNQ_BATCH_MAX];
 	unsigned w, i, nr;
 
+	world.solo = c->solo;
 	mrt__idle_fini(&world.idle);
 	mdl_assert(mrt__idle_init(&world.idle, c->workers_nr) == 0);
 	for (w = 0; w < c->workers_nr; w++) {
@@ -98,7 +101,10 @@ static void wake(int w)
 
 static void notify(void)
 {
-	wake(mrt__idle_worker_to_notify(&world.idle));
+	if (!world.solo)
+		wake(mrt__idle_worker_to_notify(&world.idle));
+	else if (mrt__park_sleeps(&world.park[0]))
+		wake(0);
 }
 
 static struct mrt_task *inject_take(void)
@@ -189,6 +195,17 @@ static bool sleep_until_woken(const struct config *c, unsigned w, bool searching
 	return !mrt__idle_unpark_worker(&world.idle, w);
 }
 
+static void sleep_solo(const struct config *c)
+{
+	if (!mrt__park_begin(&world.park[0]))
+		return;
+	if (c->no_rescan || mrt__inject_len(&world.inject) == 0) {
+		mdl_wait(eventfd_is_set, &world.eventfd[0]);
+		world.eventfd[0] = 0;
+	}
+	(void)mrt__park_end(&world.park[0]);
+}
+
 static void worker(const struct config *c, unsigned w)
 {
 	struct mrt_task *task;
@@ -202,6 +219,10 @@ static void worker(const struct config *c, unsigned w)
 		task = mrt__runq_pop(&world.q[w]);
 		if (task == NULL)
 			task = inject_take();
+		if (task == NULL && c->solo) {
+			sleep_solo(c);
+			continue;
+		}
 		if (task == NULL) {
 			searching = searching || mrt__idle_try_search(&world.idle);
 			if (searching)
@@ -263,7 +284,7 @@ static void check(const void *arg)
 	mdl_assert(world.done_nr == world.total_nr);
 	mdl_assert(world.messages_seen == c->messages_nr);
 	mdl_assert(mrt__idle_check(&world.idle, stdout));
-	mdl_assert(mrt__idle_unparked_nr(&world.idle) == 0);
+	mdl_assert(mrt__idle_unparked_nr(&world.idle) == (c->solo ? 1 : 0));
 	mdl_assert(mrt__idle_searching_nr(&world.idle) == 0);
 	for (w = 0; w < c->workers_nr; w++) {
 		mdl_assert(atomic_load_explicit(&world.park[w].state, memory_order_seq_cst) == MRT__PARK_PARKED);
@@ -278,6 +299,11 @@ static void check(const void *arg)
 static const struct mdl_test tests[] = {
 	TEST("inject_against_park", 2, false, 4, .workers_nr = 1, .inject_tasks_nr = 2),
 	TEST("inject_against_park, no rescan", 2, true, 4, .workers_nr = 1, .inject_tasks_nr = 2, .no_rescan = true),
+	TEST("inject_against_solo", 2, false, 4, .workers_nr = 1, .inject_tasks_nr = 3, .solo = true),
+	TEST("inject_against_solo, no rescan", 2, true, 4, .workers_nr = 1, .inject_tasks_nr = 2, .solo = true,
+	     .no_rescan = true),
+	TEST("message_and_inject_against_solo", 2, false, 4, .workers_nr = 1, .messages_nr = 1, .inject_tasks_nr = 2,
+	     .solo = true),
 	TEST("message_against_park", 2, false, 4, .workers_nr = 1, .messages_nr = 2),
 	TEST("message_against_park, the waker looks first", 2, true, 4, .workers_nr = 1, .messages_nr = 2,
 	     .wake_looks_first = true),
