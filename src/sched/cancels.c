@@ -68,6 +68,8 @@ static void sent_first(struct mrt__cancels *c, struct mrt__cancel *one)
 	mrt__assert(one->wait_ms == 0);
 	one->wait_ms = WAIT_MS_MIN;
 	one->due_ns = mrt__clock_now() + WAIT_MS_MIN * MRT__NS_PER_MS;
+	if (c->sent_nr == 0)
+		c->ended_nr = 0;
 	if (c->sent_nr++ == 0 || one->due_ns < c->next_ns)
 		c->next_ns = one->due_ns;
 }
@@ -78,6 +80,7 @@ static void drop(struct mrt__cancels *c, struct mrt__cancel *one)
 	struct mrt__cancel *last = &c->list[--c->nr];
 
 	c->sent_nr -= one->wait_ms > 0; /* next_ns may be too early from now on: then a turn finds nothing, and knows better */
+	c->ended_nr += one->wait_ms > 0;
 	if (one != last && last->op)
 		last->op->why = (int32_t)(one - c->list);
 	*one = *last;
@@ -183,24 +186,58 @@ static bool send_again(struct mrt__worker *w, const struct mrt__cancel *one, uin
 	return true;
 }
 
-void mrt__cancels_turn(struct mrt__worker *w)
+static bool send_if_due(struct mrt__worker *w, struct mrt__cancel *one, uint64_t now)
+{
+	if (one->due_ns > now || !send_again(w, one, now))
+		return false;
+	one->wait_ms = mrt__min(2 * one->wait_ms, WAIT_MS_MAX);
+	one->due_ns = now + one->wait_ms * MRT__NS_PER_MS;
+	return true;
+}
+
+/* Are there, or may there soon be, ends of ops in the list? */
+static bool is_ending(struct mrt__worker *w)
+{
+	return w->cancels.ended_nr > 0 || mrt__ring_ready(w->ring) > 0 || mrt__ring_has_deferred(w->ring);
+}
+
+/* @return when to look again */
+static uint64_t send_one(struct mrt__worker *w, uint64_t now)
 {
 	struct mrt__cancels *c = &w->cancels;
-	uint64_t now = mrt__clock_now(), next = UINT64_MAX;
+	struct mrt__cancel *first = NULL;
 	uint32_t i;
 
-	if (now < c->next_ns)
-		return;
+	for (i = 0; i < c->nr; i++)
+		if (c->list[i].wait_ms > 0 && (!first || c->list[i].due_ns < first->due_ns))
+			first = &c->list[i];
+	mrt__assert(first);
+	return send_if_due(w, first, now) ? now + WAIT_MS_MIN * MRT__NS_PER_MS : first->due_ns;
+}
+
+static uint64_t send_all(struct mrt__worker *w, uint64_t now)
+{
+	struct mrt__cancels *c = &w->cancels;
+	uint64_t next = UINT64_MAX;
+	uint32_t i;
+
 	for (i = 0; i < c->nr; i++) {
 		struct mrt__cancel *one = &c->list[i];
 
 		if (one->wait_ms == 0)
 			continue;
-		if (one->due_ns <= now && send_again(w, one, now)) {
-			one->wait_ms = mrt__min(2 * one->wait_ms, WAIT_MS_MAX);
-			one->due_ns = now + one->wait_ms * MRT__NS_PER_MS;
-		}
+		(void)send_if_due(w, one, now); /* if there is no SQE it is due still */
 		next = mrt__min(next, one->due_ns);
 	}
-	c->next_ns = next;
+	return next;
+}
+
+void mrt__cancels_turn(struct mrt__worker *w)
+{
+	uint64_t now = mrt__clock_now();
+
+	if (now < w->cancels.next_ns)
+		return;
+	w->cancels.next_ns = is_ending(w) ? send_one(w, now) : send_all(w, now);
+	w->cancels.ended_nr = 0;
 }

@@ -10,6 +10,10 @@
  * Nearly always the op's CQE is there before a cancel is due again. Where a device has the op, sending it again is in vain, and
  * costs an SQE a second. Answers are not looked at, so they name nothing, and no op need outlive them.
  *
+ * After a burst of cancels the CQEs take longer than a cancel waits, and each that is sent again has the kernel look through what
+ * it still has, which delays the rest. So while some of the ops end, or the ring has CQEs for us, only the one that is due
+ * for the longest is sent, each millisecond.
+ *
  * A closing file's ops are cancelled by the file, all at once. That is sent again only on kernels with the first of the above:
  * it hits the ops of other handles of the same open file, too, each time, and they are tried again as often. On no kernel does
  * it find a splice by the file that is read, or one that io-wq has not begun: so splices by handle are in the list from the
@@ -39,6 +43,7 @@ struct mrt__cancel {
 struct mrt__cancels {
 	uint32_t nr, max;
 	uint32_t sent_nr;               /* those of nr that were sent */
+	uint32_t ended_nr;              /* of those, since the last look */
 	uint64_t next_ns;               /* sent_nr > 0: none is due before */
 	struct mrt__cancel *list;       /* [max], nr of them in use, in no order */
 	uint32_t files_nr;              /* ... those that are of files */

@@ -331,12 +331,16 @@ void mrt__heap_free_slow(void *p, struct mrt__heap *self)
 
 void mrt__heap_walk(struct mrt__heap *heap, void (*fn)(void *cell, void *ctx), void *ctx)
 {
-	struct mrt__slab *slab;
-	uint32_t i;
+	struct mrt__slab *slab, *next;
+	uint32_t nr, i;
 
-	for (slab = heap->slabs; slab; slab = slab->next)
-		for (i = 0; i < slab->used_nr; i++)
+	for (slab = heap->slabs; slab; slab = next) {
+		/* before fn: with the last cell the slab leaves the list, and a large cell's mapping goes */
+		next = slab->next;
+		nr = slab->used_nr;
+		for (i = 0; i < nr; i++)
 			fn(cell_at(slab, i), ctx);
+	}
 }
 
 uint64_t mrt__heap_live(struct mrt__heap *heap)

@@ -214,7 +214,10 @@ static inline bool mrt__heap_can_trim(const struct mrt__heap *heap)
 /* Give one empty slab's memory back: a system call. @thread owner; mrt__heap_can_trim() */
 void mrt__heap_trim(struct mrt__heap *heap);
 
-/* Call fn for each cell that was ever handed out, free ones included (look at its word). @thread owner */
+/*
+ * Call fn for each cell that was ever handed out, free ones included (look at its word). It may free the cell that it is
+ * given: a task that is aborted may end at a thief meanwhile, and leave its cell to who aborts it. @thread owner
+ */
 void mrt__heap_walk(struct mrt__heap *heap, void (*fn)(void *cell, void *ctx), void *ctx);
 
 /* Cells in use. @thread owner, when nobody frees any more */

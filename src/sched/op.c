@@ -696,8 +696,8 @@ struct mrt_op *mrt__op_submit(struct mrt__worker *w, struct mrt__op *op)
  * A receive tries at once, and if there is no data the kernel waits for some and tries again. Where most first tries of late
  * have failed (requests and replies), the kernel is told to wait first, which saves that try; where they succeed, waiting
  * first would cost more. Which it was is seen by when it ends: with its submission, in the turn after its start, or later.
- * Only on a descriptor that is known to be a socket, because this op was used on it before: on others the kernel would wait
- * for data and not refuse.
+ * Only on a descriptor that is known to be a socket from which can be read, because this op was used on it before and did
+ * not fail: on others the kernel would wait for data and not refuse.
  */
 #define RECV_FOUND_SHIFT 3u
 #define RECV_FOUND_MIN 64u      /* of 255: below it, wait first */
@@ -706,7 +706,7 @@ struct mrt_op *mrt__op_submit(struct mrt__worker *w, struct mrt__op *op)
 static inline bool may_poll_first(const struct mrt__worker *w, const struct mrt__op *op, int fd)
 {
 	return w && w->recv_polls && w->recv_found < RECV_FOUND_MIN && op->state == MRT__OP_DONE && op->io.fd == fd &&
-	       (op->kind == MRT__OP_RECV || op->kind == MRT__OP_SEND);
+	       (op->kind == MRT__OP_RECV || op->kind == MRT__OP_SEND) && op->res >= 0;
 }
 
 /* The turn in which a receive began, in a field that none of a socket's ops has. */

@@ -154,7 +154,9 @@ static unsigned rescue(struct mrt__worker *w, struct mrt__worker *v)
 		mrt__worker_push(w, t);
 		total++;
 	}
-	for (t = mrt__inbox_take(v); t; t = next) {
+	t = mrt__inbox_take(v);
+	w->heard |= t != NULL; /* as take_inbox() */
+	for (; t; t = next) {
 		next = t->queue_next;
 		mrt__worker_push(w, t);
 		total++;

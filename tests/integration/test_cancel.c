@@ -14,6 +14,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
@@ -566,6 +567,62 @@ START_TEST(hundreds_of_cancels_on_a_ring_of_eight)
 }
 END_TEST
 
+/* ---- so many that their ends take longer than a cancel waits before it is sent again ---- */
+
+#define BURST_NR (ITEST_SLOW ? 5000 : 25000)
+
+struct burst {
+	struct mrt_op *op, **ops, pause;
+	int fds[2], nr;
+	uint64_t ns;
+};
+
+static enum mrt_poll burst_poll(struct mrt_task *self, void *frame)
+{
+	static char byte;
+	struct burst *f = frame;
+	int i;
+
+	MRT_BEGIN(self);
+	f->nr = BURST_NR;
+	f->op = calloc((size_t)f->nr, sizeof(*f->op));
+	f->ops = calloc((size_t)f->nr, sizeof(struct mrt_op *));
+	ck_assert(f->op && f->ops);
+	itest_socketpair(f->fds);
+	for (i = 0; i < f->nr; i++)
+		f->ops[i] = mrt_recv(&f->op[i], f->fds[0], &byte, 1, 0);
+	MRT_AWAIT(self, mrt_sleep(&f->pause, MRT_MS(10)));
+	f->ns = mrt_now();
+	for (i = 0; i < f->nr; i++)
+		mrt_cancel(&f->op[i]);
+	MRT_AWAIT_ALL(self, f->ops, (size_t)f->nr);
+	f->ns = mrt_now() - f->ns;
+	for (i = 0; i < f->nr; i++)
+		ck_assert_int_eq(f->op[i].res, -ECANCELED);
+	close(f->fds[0]);
+	close(f->fds[1]);
+	free(f->op);
+	free(f->ops);
+	MRT_RETURN(self, 0);
+}
+
+/* Each that is sent again delays the others' ends, and so more of them would be sent again. */
+START_TEST(a_burst_of_cancels_is_sent_once)
+{
+	struct mrt_runtime *rt = itest_runtime(_i);
+	struct burst f = { .nr = 0 };
+	uint64_t again;
+
+	ck_assert_int_eq(itest_run(rt, burst_poll, &f, sizeof(f)), 0);
+	ck_assert_uint_ge(itest_stats(rt).cancels, (uint64_t)f.nr);
+	again = itest_stats(rt).cancels - (uint64_t)f.nr;
+	printf("%d cancels, kind %d: %" PRIu64 " sent again, in %" PRIu64 " ms\n", f.nr, _i, again, f.ns / MRT_MS(1));
+	/* one a millisecond, and a few when the last have ended, or seem to have */
+	ck_assert_uint_le(again, f.ns / MRT_MS(1) + (uint64_t)f.nr / 32);
+	mrt_runtime_destroy(rt);
+}
+END_TEST
+
 /* ---- from a worker that does not own the ring ---- */
 
 #define NOMADS 64
@@ -685,6 +742,7 @@ int main(void)
 	tcase_add_loop_test(tc, a_cancel_between_two_steps_ends_the_op, 0, ITEST_KINDS_NR);
 	tcase_add_loop_test(tc, a_cancelled_send_all_says_how_far_it_came, 0, ITEST_KINDS_NR);
 	tcase_add_loop_test(tc, hundreds_of_cancels_on_a_ring_of_eight, 0, ITEST_KINDS_NR);
+	tcase_add_loop_test(tc, a_burst_of_cancels_is_sent_once, 0, ITEST_KINDS_NR);
 	/* not current-thread: there is no other worker */
 	tcase_add_test(tc, cancel_from_a_worker_that_does_not_own_the_ring);
 	tcase_add_loop_test(tc, cancel_from_a_worker_that_does_not_own_the_ring, ITEST_FLOAT, ITEST_KINDS_NR);

@@ -463,10 +463,23 @@ static void check_quiet(const struct mrt__worker *w)
 	sim_check(!sim.closing || w->heap_aborted, "all sleep, but worker %u has not seen the close", i);
 }
 
+/* Who parks has published its share, and that of threads outside if it took anything of theirs. */
+static void check_sums(void)
+{
+	const struct mrt_global_stats *g = sim.sched->stats_mem.global;
+
+	sim_check((uint64_t)g->tasks_alive == mrt__sched_tasks_alive(sim.sched), "all sleep, with %" PRIu64 " tasks, and mrt_global has %"
+		  PRId64, mrt__sched_tasks_alive(sim.sched), g->tasks_alive);
+	sim_check(g->remote_wakes == mrt__sched_remote_wakes(sim.sched), "all sleep, after %" PRIu64 " wakes from outside, and "
+		  "mrt_global has %" PRIu64, mrt__sched_remote_wakes(sim.sched), g->remote_wakes);
+}
+
 static void check_asleep(uint64_t next_ns)
 {
 	unsigned i;
 
+	if (!sim.closing)
+		check_sums();
 	sim_check(mrt__inject_len(&sim.sched->inject) == 0, "all sleep, but tasks are in the inject queue");
 	sim_check(mrt__idle_searching_nr(&sim.sched->idle) == 0, "all sleep, but %u count as searching",
 		  mrt__idle_searching_nr(&sim.sched->idle));

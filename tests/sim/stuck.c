@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Polls that take up to 200 ms, on all workers but one at a time. Meanwhile timers on a stuck worker are at most 5 ms
- * late, and so is a task that was spawned, or placed on a stuck worker. Cancels that wait for a stuck
- * worker are carried out when its poll ends.
+ * late, and so is a task that was spawned, or placed on a stuck worker, by a worker or a thread outside. Cancels that wait
+ * for a stuck worker are carried out when its poll ends.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -15,6 +15,7 @@
 #include <martlet/time.h>
 
 #include "base/compiler.h"
+#include "sched/worker.h"
 #include "sim.h"
 
 #define LATE_NS_MAX MRT_MS(5)
@@ -73,12 +74,26 @@ static enum mrt_poll child_poll(struct mrt_task *self, void *frame)
 	MRT_RETURN(self, 0);
 }
 
+/* A thread outside places one: perhaps on the worker that is about to be stuck. */
+static void spawn_outside(void)
+{
+	static const struct mrt_spawn_opts spread = { .size = sizeof(spread), .flags = MRT_SPAWN_SPREAD };
+	struct mrt__worker *w = mrt__worker_self;
+	struct child child = { .since_ns = sim.now_ns };
+
+	mrt__worker_self = NULL;
+	sim_check(!mrt_spawn((struct mrt_runtime *)(void *)sim.sched, child_poll, &child, sizeof(child), &spread, NULL), "no child");
+	mrt__worker_self = w;
+}
+
 static void get_stuck(struct hog *h)
 {
 	/* somebody must be there to look; and those that are interrupted meanwhile would be late without a fault */
 	if (stuck_nr + 1 >= sim.opts.workers_nr || sim.depth != stuck_nr)
 		return;
 	stuck_nr++;
+	if (sim_rand_chance(&h->rand, 500))
+		spawn_outside();
 	sim_stuck(sim_rand_below(&h->rand, STUCK_NS_MAX));
 	stuck_nr--;
 }

@@ -14,6 +14,7 @@
 #include <martlet/net.h>
 #include <martlet/runtime.h>
 #include <martlet/task.h>
+#include <martlet/time.h>
 
 #include "ring/uring.h"
 #include "sched/worker.h"
@@ -21,10 +22,18 @@
 
 #define LIMIT_S 30
 #define ROUNDS 64
+#define WAIT_NS UINT64_C(2000000000)
 
 struct talk {
 	struct mrt_op op, other, turn;
 	int fds[2], i, first;
+	char buf[8];
+};
+
+struct refused {
+	struct mrt_op op;
+	struct mrt_timer timer;
+	int fds[2], listener, i;
 	char buf[8];
 };
 
@@ -115,17 +124,54 @@ static enum mrt_poll talk_poll(struct mrt_task *self, void *frame)
 	MRT_RETURN(self, 0);
 }
 
-START_TEST(a_receive_waits_first_where_the_first_try_fails_as_a_rule)
+/* What is no socket, or none to read from, is refused however often the same op is used on it. */
+static enum mrt_poll refused_poll(struct mrt_task *self, void *frame)
+{
+	struct refused *f = frame;
+
+	MRT_BEGIN(self);
+	ck_assert_int_eq(pipe(f->fds), 0);
+	f->listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	ck_assert_int_ge(f->listener, 0);
+	ck_assert_int_eq(listen(f->listener, 1), 0);
+	for (f->i = 0; f->i < 6; f->i++) {
+		mrt__worker_self->recv_found = 0;
+		mrt_recv(&f->op, f->i < 3 ? f->fds[0] : f->listener, f->buf, sizeof(f->buf), 0);
+		ck_assert(!polls_first());
+		MRT_AWAIT(self, mrt_deadline(&f->op, &f->timer, WAIT_NS));
+		ck_assert_int_eq(f->op.res, f->i < 3 ? -ENOTSOCK : -ENOTCONN);
+	}
+	(void)close(f->fds[0]);
+	(void)close(f->fds[1]);
+	(void)close(f->listener);
+	MRT_RETURN(self, 0);
+}
+
+static void run(mrt_poll_fn fn, void *frame, size_t bytes)
 {
 	struct mrt_runtime_opts opts = { .size = sizeof(opts), .flavour = MRT_FLAVOUR_CURRENT_THREAD };
-	static struct talk frame;
 	struct mrt_runtime *rt;
 	int64_t result;
 
 	ck_assert_int_eq(mrt_runtime_create(&opts, &rt), 0);
-	ck_assert_int_eq(mrt_block_on(rt, talk_poll, &frame, sizeof(frame), &result), 0);
+	ck_assert_int_eq(mrt_block_on(rt, fn, frame, bytes, &result), 0);
 	ck_assert_int_eq(result, 0);
 	mrt_runtime_destroy(rt);
+}
+
+START_TEST(a_receive_waits_first_where_the_first_try_fails_as_a_rule)
+{
+	static struct talk frame;
+
+	run(talk_poll, &frame, sizeof(frame));
+}
+END_TEST
+
+START_TEST(a_receive_that_was_refused_is_refused_again)
+{
+	static struct refused frame;
+
+	run(refused_poll, &frame, sizeof(frame));
 }
 END_TEST
 
@@ -136,6 +182,7 @@ int main(void)
 
 	tcase_set_timeout(tc, LIMIT_S);
 	tcase_add_test(tc, a_receive_waits_first_where_the_first_try_fails_as_a_rule);
+	tcase_add_test(tc, a_receive_that_was_refused_is_refused_again);
 	suite_add_tcase(suite, tc);
 	return suite_main(suite);
 }
