@@ -37,7 +37,7 @@ static struct mrt__heap_cell *take(struct mrt__heap *heap, size_t bytes)
 	return cell;
 }
 
-static void give(struct mrt__heap_cell *cell, struct mrt__heap *self)
+static __attribute__((noinline)) void give(struct mrt__heap_cell *cell, struct mrt__heap *self)
 {
 	cell->word = 0;
 	mrt__heap_free(cell, self);
