@@ -134,9 +134,9 @@ static inline void mrt__cell_unpoison(void *cell, size_t bytes)
 }
 
 /*
- * A cell of a slab that has one, and whether it was the last: the last one freed, else one never used before. An empty slab is cut anew when it is used again,
- * and not taken with its list: after a burst that others helped with, the list has the order in which they were done, while
- * cells in the order of their addresses come into the cache by themselves.
+ * A cell of a slab that has one, and whether it was the last: the last one freed, else one never used before. An empty slab
+ * is cut anew when it is used again, and not taken with its list: after a burst that others helped with, the list has the
+ * order in which they were done, while cells in the order of their addresses come into the cache by themselves.
  */
 static inline struct mrt__heap_cell *mrt__slab_take(struct mrt__slab *slab, bool *ret_full)
 {

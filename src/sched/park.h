@@ -105,8 +105,8 @@ static inline bool mrt__park_wake(struct mrt__park *p)
  * Does the worker sleep? For a waker whose worker looks once more between begin and sleep at what it has published.
  *
  * @thread  any, after it published what there is to see
- * @return true: it does, or is about to: the caller calls mrt__park_wake(). false: its next begin is after this, and acquires what
- *         was published, so that its look shows it
+ * @return true: it does, or is about to: the caller calls mrt__park_wake(). false: its next begin is after this, and acquires
+ *         what was published, so that its look shows it
  */
 static inline bool mrt__park_sleeps(struct mrt__park *p)
 {

@@ -285,8 +285,8 @@ static __attribute__((noinline)) bool end_own_join(struct mrt__worker *w, struct
 }
 
 /*
- * Close the join word, and tell whoever waits. A join has the reference from then on, but not before its delivery, as its cancel may
- * look at the task until then.
+ * Close the join word, and tell whoever waits. A join has the reference from then on, but does not drop it before its delivery,
+ * as its cancel may look at the task until then.
  */
 static inline void end_join(struct mrt__worker *w, struct mrt_task *t)
 {

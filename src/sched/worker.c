@@ -10,8 +10,8 @@
  *	        park                         in the ring
  *
  * The ring turn serves everybody evenly. What waits outside the local queue (inject, yielded tasks, completions, due
- * timers, what spilled) shares the queue's free slots in rotation, each oldest first, and nothing that is yielded or reaped spills
- * into inject. Reaping stops where the slots end; the rest waits in the CQ, in order. So with any number of ready tasks
+ * timers, what spilled) shares the queue's free slots in rotation, each oldest first, and nothing that is yielded or reaped
+ * spills into inject. Reaping stops where the slots end; the rest waits in the CQ, in order. So with any number of ready tasks
  * each gets its turn: a full queue that is refilled from the CQ first would starve whoever was pushed out of it.
  */
 #include "sched/worker.h"
@@ -1081,8 +1081,9 @@ static void left_idle(struct mrt__worker *w)
 }
 
 /*
- * Does an op, or the cancel of a closing file's ops, wait for an SQE alone? The kernel took nothing when the turn sent queued ops, and may take what is staged
- * when it is asked to wait: then nothing would come by to stage the rest. (Without a credit, a completion will.)
+ * Does an op, or the cancel of a closing file's ops, wait for an SQE alone? The kernel took nothing when the turn sent queued
+ * ops, and may take what is staged when it is asked to wait: then nothing would come by to stage the rest. (Without a credit, a
+ * completion will.)
  */
 static bool has_submittable(const struct mrt__worker *w)
 {
