@@ -11,6 +11,7 @@ struct hello {                          /* the frame: all that lives across a wa
 	const char *path;
 	struct mrt_op op;
 	int fd;
+	int64_t got;
 	char buf[4096];
 };
 
@@ -24,10 +25,11 @@ static enum mrt_poll hello_poll(struct mrt_task *self, void *frame)
 		MRT_RETURN(self, h->op.res);
 	h->fd = (int)h->op.res;
 	MRT_AWAIT(self, mrt_read_exact(&h->op, h->fd, h->buf, sizeof(h->buf), 0));
-	if (h->op.res > 0)
-		fwrite(h->buf, 1, (size_t)h->op.res, stdout);
+	h->got = h->op.res;                     /* bytes, or a negative errno; the close has a result of its own */
+	if (h->got > 0)
+		fwrite(h->buf, 1, (size_t)h->got, stdout);
 	MRT_AWAIT(self, mrt_close(&h->op, h->fd));
-	MRT_RETURN(self, h->op.res);
+	MRT_RETURN(self, h->got < 0 ? h->got : h->op.res);
 }
 
 int main(int argc, char **argv)

@@ -49,8 +49,9 @@ struct mrt_timer {
 
 /**
  * Give an op that is in flight a deadline. When it passes, the op is cancelled; it completes with -ETIMEDOUT where
- * nothing was done, and with its result otherwise. Where the kernel does not give a buffer back yet (a read that a
- * device works on), the completion comes late. An op has at most one deadline; one that is done gets none.
+ * nothing was done, and with its result otherwise. A result that is there when the worker comes to look wins, also over a
+ * deadline that passed before it: behind a long poll a sleep may be due, too. Where the kernel does not give a buffer back yet
+ * (a read that a device works on), the completion comes late. An op has at most one deadline; one that is done gets none.
  *
  *	MRT_AWAIT(self, mrt_deadline(mrt_recv(&c->op, ...), &c->timer, MRT_SEC(5)));
  *
