@@ -1363,8 +1363,7 @@ static inline __attribute__((always_inline)) bool ask_to_end(struct mrt__op *op,
 
 	if (op->state != MRT__OP_INFLIGHT || op->hflags & (MRT__OPH_CANCELLED | MRT__OPH_HELD))
 		return false;
-	if (op->kind != MRT__OP_SLEEP &&
-	    (op->kind == MRT__OP_CLOSE || op->kind == MRT__OP_CLOSE_FILE || op->kind == MRT__OP_UNREGISTER))
+	if (op->kind == MRT__OP_CLOSE || op->kind == MRT__OP_CLOSE_FILE || op->kind == MRT__OP_UNREGISTER)
 		return false; /* it ends by itself, and a descriptor that is not closed is lost */
 	op->hflags |= (uint8_t)(MRT__OPH_CANCELLED | reason_flag);
 	mrt__fire(op_cancel, w->index, mrt__arg(op), reason_flag == MRT__OPH_TIMEDOUT);

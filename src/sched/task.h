@@ -439,8 +439,8 @@ static inline bool mrt__task_cancel_join(struct mrt_task *t, struct mrt__op *op)
 }
 
 /*
- * The task has ended: from here on nobody can begin to wait. With ENDED or 0 the reference is the handle's, and the caller is
- * through with the task; else it is the caller's.
+ * The task has ended: from here on nobody can begin to wait. With 0 the reference is the handle's, and the caller is through with
+ * the task; else it is the caller's.
  *
  * @return who waits, with its bit; DETACHED: there is no handle; 0: nobody waits yet
  */

@@ -11,8 +11,8 @@
  *     insert            X       X       X       X    X
  *     remove            X       X       X       X    X
  *     advance           X       X       X       X    X
- *     next              X       X       X       X    X
- *     nr                X       X       X       X    -
+ *     next              X       X       X       X    -
+ *     nr                X       X       X       -    -
  */
 #ifndef MRT_TIMER_WHEEL_H
 #define MRT_TIMER_WHEEL_H
@@ -32,6 +32,7 @@
 #define MRT__WHEEL_SLOTS_NR 64u         /* per level: one bit each in a uint64_t */
 #define MRT__WHEEL_RECENT (MRT__WHEEL_LEVELS_NR * MRT__WHEEL_SLOTS_NR) /* `where` of what has no place yet */
 #define MRT__WHEEL_RECENT_MAX 64u       /* of these; one more places them all */
+/* what is further away asks for its next step at once, see mrt__wheel_is_far() */
 #define MRT__WHEEL_FAR_NS (UINT64_C(365) * 24 * 3600 * MRT__NS_PER_SEC)
 
 /* Entries that one advance() may move to a finer level: 8 for each that it may expire, and two small slots. */
