@@ -5,7 +5,7 @@
  * What is asked for (mrt_ctl, and probes that somebody listens to) is looked at every few ring turns and turned into the few
  * words that the paths of polls and ops compare with, so that these pay one branch that is there anyway:
  *
- *	polls  every poll whose number has no bit of poll_mask is timed. One in 32 always is, for the scheduler; what is
+ *	polls  every poll whose number has no bit of poll_mask is timed. One in 64 always is, for the scheduler; what is
  *	       counted for the statistics is up to record_mask
  *	ops    op_left counts down to the next op that is timed
  */
@@ -19,7 +19,7 @@
 #include "probe/stat.h"
 #include "probe/usdt.h"
 
-#define MRT__METER_SCHED_MASK 31u       /* one poll in 32 is timed in any case: the scheduler looks for slow tasks */
+#define MRT__METER_SCHED_MASK 63u       /* one poll in 64 is timed in any case: the scheduler looks for slow tasks */
 #define MRT__METER_TURNS 8u             /* a clock read every so many turns at least */
 
 /*

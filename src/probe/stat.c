@@ -25,7 +25,7 @@
 #include "probe/map.h"
 
 #define PAGE_BYTES 4096u        /* sections of the memfd; a worker's block shares no line with another's */
-#define POLL_SHIFT_DEFAULT 5u
+#define POLL_SHIFT_DEFAULT 6u
 #define OP_SHIFT_DEFAULT 5u
 
 /* ---- tables ---- */

@@ -263,9 +263,9 @@ START_TEST(poll_timing_is_switched_from_outside)
 	struct observe o;
 
 	ck_assert_int_eq(observe_open(s.pid, &o), 0);
-	timed = polls_timed(&o, &buckets); /* one in 32 */
-	ck_assert_uint_ge(timed, WORK_POLLS / 32 - o.workers_nr);
-	ck_assert_uint_le(timed, WORK_POLLS / 32 + o.workers_nr);
+	timed = polls_timed(&o, &buckets); /* one in 64 */
+	ck_assert_uint_ge(timed, WORK_POLLS / 64 - o.workers_nr);
+	ck_assert_uint_le(timed, WORK_POLLS / 64 + o.workers_nr);
 
 	wait_parked(&o);
 	o.ctl->poll_timing = MRT_TIMING_FULL;

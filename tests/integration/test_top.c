@@ -210,12 +210,12 @@ START_TEST(one_look_shows_workers_and_ops)
 
 	ck_assert_int_eq(run(caps, "top", "--once", "--interval=100ms", text_of(s.pid), NULL), 0);
 	check_has("runtime itest: up ");
-	check_has("timed: all while this looks (else one poll in 32, one op in 32)");
+	check_has("timed: all while this looks (else one poll in 64, one op in 32)");
 	check_has("PARK");
 	check_has("nop ");
 	check_lacks("!");
 	ck_assert_int_eq(run(caps, "top", "--once", "--interval=100ms", "--keep-timing", text_of(s.pid), NULL), 0);
-	check_has("timed: one poll in 32, one op in 32\n");
+	check_has("timed: one poll in 64, one op in 32\n");
 	ck_assert_int_eq(run(caps, "top", "--once", "--interval=100ms", NULL), 0); /* found by itself */
 	check_has(text_of(s.pid));
 	ck_assert_int_eq(run(caps, "export", "--once", text_of(s.pid), NULL), 0);

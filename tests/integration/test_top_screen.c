@@ -217,7 +217,7 @@ START_TEST(views_follow_the_keys)
 	tmux("send-keys Enter");
 	SHOWS(text_of("(%d), runtime itest: up ", (int)a.pid));
 	SHOWS("  W STATE ");
-	SHOWS("timed: all while this looks (else one poll in 32, one op in 32)");
+	SHOWS("timed: all while this looks (else one poll in 64, one op in 32)");
 	SHOWS("queued ");
 	SHOWS("poll p99 ");
 	SHOWS("nop ");

@@ -61,9 +61,9 @@ START_TEST(knobs_say_which_polls_are_timed_and_recorded)
 		uint32_t timing, shift;
 		unsigned timed, recorded;       /* of 1024 */
 	} cases[] = {
-		{ MRT_TIMING_OFF, 0, 32, 0 }, { MRT_TIMING_FULL, 9, 1024, 1024 }, { MRT_TIMING_SAMPLED, 5, 32, 32 },
-		{ MRT_TIMING_SAMPLED, 0, 1024, 1024 }, { MRT_TIMING_SAMPLED, 8, 32, 4 },
-		{ MRT_TIMING_SAMPLED, 200, 32, 1 }, { 77, 0, 32, 0 },
+		{ MRT_TIMING_OFF, 0, 16, 0 }, { MRT_TIMING_FULL, 9, 1024, 1024 }, { MRT_TIMING_SAMPLED, 5, 32, 32 },
+		{ MRT_TIMING_SAMPLED, 0, 1024, 1024 }, { MRT_TIMING_SAMPLED, 8, 16, 4 },
+		{ MRT_TIMING_SAMPLED, 200, 16, 1 }, { 77, 0, 16, 0 },
 	};
 	unsigned i, timed;
 	uint64_t polls, before;
