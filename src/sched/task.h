@@ -78,6 +78,7 @@ struct mrt__worker;
 #define MRT__TASKF_POLLED (1u << 3)     /* has run at least once */
 #define MRT__TASKF_TRAILER (1u << 4)    /* set at spawn */
 #define MRT__TASKF_SHARED (1u << 5)     /* not: all its ops are completed by the worker `place` alone */
+#define MRT__TASKF_ARMED (1u << 6)      /* this poll has armed timers, which are not yet in the wheel */
 
 /* frame_bytes, const: a name stands behind the frame */
 #define MRT__FRAME_NAMED (1u << 31)

@@ -101,10 +101,14 @@ static inline __attribute__((always_inline)) void mrt__task_run(struct mrt__work
 			t->flags |= MRT__TASKF_RETURNED;
 			if (mrt__unlikely(t->ops != NULL))
 				mrt__task_cancel_left(t);
-		} else if (t->await_nr == 0) {
-			w->task = NULL;
-			mrt__worker_append_yielded(w, t);
-			return;
+		} else {
+			if (mrt__unlikely(t->flags & MRT__TASKF_ARMED))
+				mrt__worker_put_timers(w);
+			if (t->await_nr == 0) {
+				w->task = NULL;
+				mrt__worker_append_yielded(w, t);
+				return;
+			}
 		}
 	}
 	if (mrt__task_is_drained(t))

@@ -7,6 +7,10 @@
  * after the lock is dropped: its op is undelivered until it is finished, and a canceller that finds it FIRED waits for
  * that. (Deciding by a compare-exchange on the state alone would not do: the canceller could free the entry while the
  * firing side walks its list.)
+ *
+ * A timer goes into the wheel when the poll that armed it is over. Until then its task runs, here, and nobody else can cancel it
+ * or has a use for it: it stands in a list of the worker's own, without the lock. So a time-out that the same poll takes back, as
+ * of an op that was done at once, never sees lock or wheel; and what a poll arms goes in under one hold, ARMED_MAX at most.
  */
 #include <martlet/time.h>
 
@@ -17,12 +21,14 @@
 #include "sched/task.h"
 #include "sched/worker.h"
 
+#define ARMED_MAX 32u      /* timers of the running poll; one more puts these into the wheel */
 #define MOVING_HOLDS_MAX 16u    /* then other work of the turn comes first; the wheel says that it is due still */
 
 enum timer_state {
-	TIMER_ARMED = 1,
+	TIMER_ARMED = 1,                /* in the wheel */
 	TIMER_FIRED = 2,
 	TIMER_CANCELLED = 3,
+	TIMER_OWN = 4,                  /* in the list of the worker whose poll has armed it */
 };
 
 static struct mrt__op *op_of_entry(struct mrt__wheel_entry *e)
@@ -32,8 +38,14 @@ static struct mrt__op *op_of_entry(struct mrt__wheel_entry *e)
 
 static void set_state(struct mrt__wheel_entry *e, enum timer_state state)
 {
-	/* relaxed: under the lock */
+	/* relaxed: under the lock, or OWN. Who reads OWN is in the poll that wrote it: that is over before the state changes */
 	atomic_store_explicit(&e->state, state, memory_order_relaxed);
+}
+
+static enum timer_state get_state(const struct mrt__wheel_entry *e)
+{
+	/* relaxed: as above; without the lock only OWN is to be believed */
+	return (enum timer_state)atomic_load_explicit(&e->state, memory_order_relaxed);
 }
 
 /* The one worker of a runtime is alone with its wheel. */
@@ -61,24 +73,66 @@ static inline void publish_next(struct mrt__worker *v, uint64_t next)
 	atomic_store_explicit(&v->wheel_next, next, memory_order_relaxed);
 }
 
-/* Insert a sleep or deadline into the owner's wheel. */
-static inline void add_timer(struct mrt__worker *w, struct mrt__op *op, uint64_t deadline_ns, uint64_t now)
+void mrt__worker_put_timers(struct mrt__worker *w)
 {
-	bool moved;
+	struct mrt__wheel_entry *e = w->armed, *next;
+	uint64_t now = w->armed_ns, first = UINT64_MAX;
+	bool stale;
 
-	op->timer.owner = w->index;
-	op->timer.pprev = NULL;
+	w->task->flags &= ~MRT__TASKF_ARMED;
+	if (!e)
+		return;
+	w->armed = NULL;
+	w->armed_tail = &w->armed;
+	w->armed_nr = 0;
 	lock_wheel(w);
-	set_state(&op->timer, TIMER_ARMED);
 	/* after an idle hour "soon" would be a coarse slot of the wheel's old time, to be moved down entry by entry */
-	moved = mrt__wheel_catch_up(&w->wheel, now);
-	mrt__wheel_insert(&w->wheel, &op->timer, deadline_ns);
-	if (mrt__unlikely(moved || mrt__wheel_is_far(deadline_ns, now)))
+	stale = mrt__wheel_catch_up(&w->wheel, now);
+	for (; e; e = next) {
+		next = e->next;
+		set_state(e, TIMER_ARMED);
+		mrt__wheel_insert(&w->wheel, e, e->deadline_ns);
+		first = mrt__min(first, e->deadline_ns);
+		stale |= mrt__wheel_is_far(e->deadline_ns, now);
+	}
+	if (mrt__unlikely(stale))
 		publish_next(w, mrt__wheel_next(&w->wheel));
-	else if (deadline_ns < published_next(w))
-		publish_next(w, deadline_ns);
+	else if (first < published_next(w))
+		publish_next(w, first);
 	mrt__stat_set(&w->stats->timers, mrt__wheel_nr(&w->wheel));
 	unlock_wheel(w);
+}
+
+/* A sleep or deadline of the running task begins. */
+static inline void add_timer(struct mrt__worker *w, struct mrt__op *op, uint64_t deadline_ns, uint64_t now)
+{
+	struct mrt__wheel_entry *e = &op->timer;
+
+	if (mrt__unlikely(w->armed_nr == ARMED_MAX))
+		mrt__worker_put_timers(w);
+	e->owner = w->index;
+	set_state(e, TIMER_OWN);
+	e->deadline_ns = deadline_ns;
+	e->next = NULL;
+	e->pprev = w->armed_tail;
+	*w->armed_tail = e;
+	w->armed_tail = &e->next;
+	w->armed_nr++;
+	w->armed_ns = now;
+	w->task->flags |= MRT__TASKF_ARMED;
+}
+
+static void take_own(struct mrt__worker *v, struct mrt__wheel_entry *e)
+{
+	mrt__assert(v == mrt__worker_self && *e->pprev == e);
+	*e->pprev = e->next;
+	if (e->next)
+		e->next->pprev = e->pprev;
+	else
+		v->armed_tail = e->pprev;
+	e->pprev = NULL;
+	v->armed_nr--;
+	set_state(e, TIMER_CANCELLED);
 }
 
 bool mrt__worker_timer_cancel(struct mrt__sched *s, struct mrt__op *op)
@@ -86,9 +140,12 @@ bool mrt__worker_timer_cancel(struct mrt__sched *s, struct mrt__op *op)
 	struct mrt__worker *v = s->workers[op->timer.owner];
 	bool armed;
 
+	if (get_state(&op->timer) == TIMER_OWN) {
+		take_own(v, &op->timer);
+		return true;
+	}
 	lock_wheel(v);
-	/* relaxed: under the lock */
-	armed = atomic_load_explicit(&op->timer.state, memory_order_relaxed) == TIMER_ARMED;
+	armed = get_state(&op->timer) == TIMER_ARMED;
 	if (armed) {
 		mrt__wheel_remove(&v->wheel, &op->timer);
 		set_state(&op->timer, TIMER_CANCELLED);

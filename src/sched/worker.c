@@ -75,6 +75,7 @@ int mrt__worker_create(const struct mrt__worker_opts *opts, struct mrt__worker *
 	w->parked_ns = mrt__clock_now();
 	mrt__meter_init(&w->meter, &opts->sched->stats_mem, opts->index, w->parked_ns, mrt__rand_next(&w->rand));
 	mrt__wheel_init(&w->wheel, w->parked_ns);
+	w->armed_tail = &w->armed;
 	atomic_init(&w->wheel_next, UINT64_MAX);
 	*ret_worker = w;
 	return 0;

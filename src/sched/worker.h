@@ -97,6 +97,9 @@ struct mrt__worker {
 	bool recv_polls;                /* the kernel can wait for data first */
 	int64_t alive_shared;           /* tasks and timers of ours that mrt_global has been told of */
 	int64_t timers_shared;
+	struct mrt__wheel_entry *armed, **armed_tail; /* timers that the running poll has armed */
+	uint32_t armed_nr;
+	uint64_t armed_ns;              /* when the newest was */
 
 	struct mrt__heap heap;
 	struct mrt__runq runq;          /* owner and thieves */
@@ -118,7 +121,7 @@ struct mrt__worker {
 	_Atomic uint64_t seen_ns;       /* and when it was seen first */
 	_Atomic uint64_t stalled_polls; /* and the count at which it was last said to be stuck */
 
-	/* the wheel; lock: owner's insert, cancel, advance; any worker's cancel; the sentry by try-lock */
+	/* the wheel; lock: owner's insert after a poll, cancel, advance; any worker's cancel; the sentry by try-lock */
 	mrt__cache_aligned struct mrt__lock wheel_lock;
 	struct mrt__wheel wheel;
 	/* earliest instant that needs an advance; written under the lock, read without (a hint) */
@@ -299,6 +302,9 @@ unsigned mrt__worker_fire(struct mrt__worker *w, struct mrt__worker *v, uint64_t
 
 /* When a worker that goes to sleep is to wake for its wheel; UINT64_MAX: never. @thread owner */
 uint64_t mrt__worker_wheel_wake(struct mrt__worker *w, uint64_t now);
+
+/* The running task's poll is over: what it has armed goes into the wheel. @thread owner, w->task */
+void mrt__worker_put_timers(struct mrt__worker *w);
 
 /* Take a sleep or deadline out of whichever wheel it is in; false: it has fired. */
 bool mrt__worker_timer_cancel(struct mrt__sched *s, struct mrt__op *op);
