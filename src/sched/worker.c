@@ -713,6 +713,7 @@ static inline __attribute__((always_inline)) bool turn(struct mrt__worker *w, st
 
 	if (mrt__unlikely(mrt__sched_is_forked()))
 		mrt__bug("a task went on in a child after fork; call exec or _exit there");
+	mrt__assert(!w->armed); /* between polls */
 	w->in_turn = true;
 	w->turn_woken = 0;
 	/* relaxed: it comes with a wake; seen now or at the next turn */
