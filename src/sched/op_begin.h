@@ -104,12 +104,17 @@ static inline void mrt__op_end_inline(struct mrt__op *op, int64_t res)
 	mrt__op_set_done(op, res);
 }
 
-/* Does nothing but a value stand behind a result? @thread the holder */
+/* Does nothing but a value stand behind a result? A wait's (join, sleep, notify): it has no memory and no parts. @thread the holder */
+static inline bool mrt__op_is_plain_wait(const struct mrt_task *t, const struct mrt__op *op)
+{
+	return !(op->raw < 0 || t->flags & MRT__TASKF_RETURNED || op->hflags & (MRT__OPH_MSG | MRT__OPH_DEADLINE));
+}
+
+/* ... any op's */
 static inline bool mrt__op_is_plain(const struct mrt_task *t, const struct mrt__op *op)
 {
-	return !(op->raw < 0 || t->flags & MRT__TASKF_RETURNED || op->flags & MRT__OPF_OWNS_MEM ||
-		 op->rflags & MRT__OPR_PARTIAL || op->hflags & (MRT__OPH_MSG | MRT__OPH_DEADLINE) ||
-		 op->kind == MRT__OP_DEADLINE);
+	return mrt__op_is_plain_wait(t, op) && !(op->flags & MRT__OPF_OWNS_MEM || op->rflags & MRT__OPR_PARTIAL ||
+						 op->kind == MRT__OP_DEADLINE);
 }
 
 /* Deliver an op of that kind, whose raw is set; what a join has consumed is the caller's to drop. @thread the holder */

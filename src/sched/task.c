@@ -90,11 +90,13 @@ bool mrt_task_await(struct mrt_task *t, struct mrt_op *pub, int32_t offset)
 
 	if (op->state != MRT__OP_DONE) {
 		check_awaitable(t, op);
-		mrt__task_collect(t);
-		if (mrt__likely(op->state != MRT__OP_DONE)) {
-			op->hflags |= MRT__OPH_AWAITED;
-			return suspend(t, offset, 1);
+		if (mrt__unlikely(mrt__task_has_news(t))) {
+			mrt__task_take_news(t);
+			if (op->state == MRT__OP_DONE)
+				return charge(t, offset);
 		}
+		op->hflags |= MRT__OPH_AWAITED;
+		return suspend(t, offset, 1);
 	}
 	return charge(t, offset);
 }
@@ -244,13 +246,13 @@ void mrt__task_take_news(struct mrt_task *t)
 	while (mrt__task_has_news(t));
 }
 
-/* The last reference is gone. @param w  the calling worker of its runtime, or NULL */
-static inline void free_task(struct mrt__worker *w, struct mrt_task *t)
+/* The last reference is gone. @param heap  of the calling worker of its runtime, or NULL */
+static inline void free_task(struct mrt__heap *heap, struct mrt_task *t)
 {
 	/* [TASK.word.free] no LIVE: the walk of a closing runtime passes it by, its exchange fails; pairs with
 	 * [TASK.word.ask]. (The cell's reuse is ordered by [HEAP.remote.push].) */
 	atomic_store_explicit(&t->word, 0, memory_order_release);
-	mrt__heap_free(t, w ? &w->heap : NULL);
+	mrt__heap_free(t, heap);
 }
 
 /* The runtime has given its reference back, or away. */
@@ -268,16 +270,16 @@ static void wake_thread(struct mrt_task *t, uintptr_t join);
  *
  * @return false: it is not that, and nothing was done
  */
-static __attribute__((noinline)) bool end_own_join(struct mrt__worker *w, struct mrt_task *t, struct mrt__op *op)
+static inline bool end_own_join(struct mrt__worker *w, struct mrt_task *t, struct mrt__op *op)
 {
 	struct mrt_task *joiner = op->task;
 
 	op->raw = t->result;
-	if (!mrt__task_rests(joiner) || !mrt__op_is_plain(joiner, op) || !mrt__task_is_last_ref(t))
+	if (!mrt__task_rests(joiner) || !mrt__op_is_plain_wait(joiner, op) || !mrt__task_is_last_ref(t))
 		return false;
-	free_task(w, t);
+	free_task(&w->heap, t);
 	mrt__op_deliver_plain(joiner, op);
-	if (mrt__task_is_runnable(joiner)) {
+	if (joiner->await_nr == 0) { /* it has not returned: plain */
 		mrt__task_set_place(joiner, w->index);
 		mrt__worker_schedule_joiner(w, joiner);
 	}
@@ -294,7 +296,7 @@ static inline void end_join(struct mrt__worker *w, struct mrt_task *t)
 
 	if (join == MRT__JOIN_DETACHED) {
 		if (mrt__task_drop_ref(t))
-			free_task(w, t);
+			free_task(&w->heap, t);
 	} else if (mrt__unlikely(join & MRT__JOIN_THREAD)) {
 		wake_thread(t, join);
 	} else if (join) {
@@ -402,7 +404,7 @@ void mrt__task_run_on(struct mrt__worker *w, struct mrt_task *t)
 			mrt__worker_push_yielded(w, t);
 			return;
 		}
-	} while (!mrt__task_rest(w, t));
+	} while (!mrt__task_rest(w, t, false));
 	w->task = NULL;
 }
 
@@ -494,11 +496,13 @@ static __attribute__((noinline)) int alloc_outside(struct mrt__sched *s, struct 
 static inline int alloc_on(struct mrt__worker *w, size_t bytes, struct mrt_task **ret_task)
 {
 	struct mrt_task *t = mrt__heap_alloc(&w->heap, bytes);
+	uint64_t spawns;
 
 	if (mrt__unlikely(!t))
 		return -ENOMEM;
-	mrt__stat_add(&w->stats->spawns, 1);
-	t->id = w->id_base + w->stats->spawns;
+	spawns = w->stats->spawns + 1;
+	mrt__stat_set(&w->stats->spawns, spawns);
+	t->id = w->id_base + spawns;
 	*ret_task = t;
 	return 0;
 }
@@ -588,8 +592,9 @@ static inline __attribute__((always_inline)) int spawn(struct mrt__sched *s, str
 		*ret_task = t;
 	mrt__fire(task_spawn, w ? w->index : MRT__NO_WORKER, mrt__arg(t), mrt__arg(t->fn));
 	/* [SCHED.closing.dekker] closed since check_spawn() looked: it need not be polled first; pairs with
-	 * mrt__sched_close(). Nothing hangs on it: the walk finds the task, see abort_all() in worker.c */
-	if (mrt__unlikely(atomic_load_explicit(&s->closing, memory_order_seq_cst)))
+	 * mrt__sched_close(). Nothing hangs on it: the walk finds the task, see abort_all() in worker.c; a worker's own walk
+	 * comes at its next turn, and it looked a moment ago */
+	if (mrt__unlikely(out && atomic_load_explicit(&s->closing, memory_order_seq_cst)))
 		mrt__task_abort(t);
 	if (mrt__unlikely(sh.flags & MRT_SPAWN_SPREAD))
 		place_spread(s, t);
@@ -665,7 +670,7 @@ void mrt__task_unref(struct mrt_task *t)
 	struct mrt__worker *w = mrt__worker_self;
 
 	if (mrt__task_drop_ref(t))
-		free_task(w && w->sched == t->sched ? w : NULL, t);
+		free_task(w && w->sched == t->sched ? &w->heap : NULL, t);
 }
 
 /* ---- abort ---- */
@@ -747,7 +752,7 @@ static inline struct mrt_op *join_late(struct mrt__worker *w, struct mrt__op *op
 	int64_t result = t->result;
 
 	if (mrt__task_drop_ref(t))
-		free_task(w->sched == t->sched ? w : NULL, t);
+		free_task(w->sched == t->sched ? &w->heap : NULL, t);
 	mrt__op_done_at_once(op, MRT__OP_JOIN, result, 0);
 	return mrt__op_public(op);
 }

@@ -344,14 +344,14 @@ static inline bool mrt__task_end(struct mrt_task *t)
 	/* relaxed: keepers are the holders' own; without one, or a message of before, nobody can tell any more */
 	uint64_t old = atomic_load_explicit(&t->word, memory_order_relaxed), word;
 
-	mrt__assert(!(old & MRT__WORD_PTR));
-	if (mrt__likely(!(old & (MRT__WORD_KEEPER | MRT__WORD_TOLD)))) {
+	if (mrt__likely(!(old & (MRT__WORD_KEEPER | MRT__WORD_TOLD | MRT__WORD_PTR)))) {
 		/* [TASK.word.end] publishes the result; pairs with mrt_task_is_finished(). An abort that comes meanwhile
 		 * finds HELD and sets its bits for nothing. */
 		atomic_store_explicit(&t->word, MRT__WORD_ENDED | MRT__WORD_LIVE | (old & MRT__WORD_ABORTED),
 				      memory_order_release);
 		return false;
 	}
+	mrt__assert(!(old & MRT__WORD_PTR));
 	do {
 		word = MRT__WORD_ENDED | MRT__WORD_LIVE | (old & (MRT__WORD_ABORTED | MRT__WORD_TOLD));
 		if (old & MRT__WORD_TOLD)

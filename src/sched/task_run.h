@@ -79,10 +79,14 @@ static inline __attribute__((always_inline)) enum mrt_poll mrt__task_poll(struct
 	return mrt__task_call_poll(w, t);
 }
 
-/* The task waits: keep it if nobody but this worker can complete its ops, else let go. False: something came. */
-static inline bool mrt__task_rest(const struct mrt__worker *w, struct mrt_task *t)
+/*
+ * The task waits: keep it if nobody but this worker can complete its ops, else let go. False: something came.
+ *
+ * @param here  its place is this worker: it was polled just now
+ */
+static inline __attribute__((always_inline)) bool mrt__task_rest(const struct mrt__worker *w, struct mrt_task *t, bool here)
 {
-	if (!(t->flags & (MRT__TASKF_SHARED | MRT__TASKF_ABORTED)) && w->keeper && mrt__task_place(t) == w->index)
+	if (!(t->flags & (MRT__TASKF_SHARED | MRT__TASKF_ABORTED)) && w->keeper && (here || mrt__task_place(t) == w->index))
 		return mrt__task_keep(t, w->keeper, w->index);
 	return mrt__task_let_go(t);
 }
@@ -109,11 +113,16 @@ static inline __attribute__((always_inline)) void mrt__task_run(struct mrt__work
 				mrt__worker_append_yielded(w, t);
 				return;
 			}
+			if (mrt__likely(mrt__task_rest(w, t, true)))
+				w->task = NULL;
+			else
+				mrt__task_run_on(w, t);
+			return;
 		}
 	}
 	if (mrt__task_is_drained(t))
 		mrt__task_finish(w, t);
-	else if (mrt__likely(mrt__task_rest(w, t)))
+	else if (mrt__likely(mrt__task_rest(w, t, false)))
 		w->task = NULL;
 	else
 		mrt__task_run_on(w, t);
