@@ -21,10 +21,12 @@
  *	outside      a plain thread spawns tasks
  *
  * With --workers=W the runtime has W workers, for counts that need no valgrind (scripts/bench-workers), and with --roots=R each
- * R-th of the ops is done by a root of its own, placed by MRT_SPAWN_SPREAD: shapes without a file, from `spawn` to `fork`. Prints
- * what the workers' own statistics say, per op.
+ * R-th of the ops is done by a root of its own, placed by MRT_SPAWN_SPREAD: shapes without a file, from `spawn` to `fork`. With
+ * --held all workers but one are in one poll from before the first op to after the last, so they neither steal nor sleep, and
+ * the counts do not depend on chance. Prints what the workers' own statistics say, per op.
  */
 #include <liburing.h>
+#include <semaphore.h>
 #include <stdatomic.h>
 #include <sys/socket.h>
 
@@ -469,10 +471,64 @@ static enum mrt_poll roots_poll(struct mrt_task *self, void *frame)
 	MRT_RETURN(self, f->joined->res);
 }
 
-/* @param ret_sums  [COUNTS_NR] what the workers counted; the bare loop: its enters alone */
-static void run_shape(struct work *w, const struct shape *s, unsigned workers_nr, unsigned roots_nr, int64_t *ret_sums)
+/* Outlives the runtime. */
+struct held {
+	sem_t arrived, released;
+	unsigned nr;
+};
+
+static void wait_sem(sem_t *sem)
+{
+	while (sem_wait(sem))
+		if (errno != EINTR)
+			bench_die("sem_wait: %s", strerror(errno));
+}
+
+static void post_sem(sem_t *sem)
+{
+	if (sem_post(sem))
+		bench_die("sem_post: %s", strerror(errno));
+}
+
+/* Blocks its worker, which main()'s alarm bounds. */
+static enum mrt_poll held_poll(struct mrt_task *self, void *frame)
+{
+	struct held *h = *(struct held **)frame;
+
+	MRT_BEGIN(self);
+	post_sem(&h->arrived);
+	wait_sem(&h->released);
+	MRT_RETURN(self, 0);
+}
+
+/* Tasks that have arrived are on as many workers. One that was queued behind another is taken by the sentry, or stolen. */
+static void hold_workers(struct mrt_runtime *rt, struct held *h)
+{
+	unsigned i;
+
+	if (sem_init(&h->arrived, 0, 0) || sem_init(&h->released, 0, 0))
+		bench_die("sem_init: %s", strerror(errno));
+	for (i = 0; i < h->nr; i++)
+		bench_spawn(rt, held_poll, &h, sizeof(h), NULL);
+	for (i = 0; i < h->nr; i++)
+		wait_sem(&h->arrived);
+}
+
+static void release_workers(struct held *h)
+{
+	for (unsigned i = 0; i < h->nr; i++)
+		post_sem(&h->released);
+}
+
+/*
+ * @param held_nr   workers that do nothing else
+ * @param ret_sums  [COUNTS_NR] what the workers counted; the bare loop: its enters alone
+ */
+static void run_shape(struct work *w, const struct shape *s, unsigned workers_nr, unsigned roots_nr, unsigned held_nr,
+		      int64_t *ret_sums)
 {
 	struct roots f = { .root.r = { .w = w, .fast = s->fast }, .fn = s->root, .nr = roots_nr };
+	struct held held = { .nr = held_nr };
 	struct mrt_runtime *rt;
 
 	w->depth = s->depth;
@@ -483,6 +539,7 @@ static void run_shape(struct work *w, const struct shape *s, unsigned workers_nr
 		return;
 	}
 	rt = make_runtime(workers_nr);
+	hold_workers(rt, &held);
 	add_counts(rt, -1, ret_sums);
 	if (!s->root) {
 		spawn_outside(rt, w->nr);
@@ -494,16 +551,17 @@ static void run_shape(struct work *w, const struct shape *s, unsigned workers_nr
 		bench_block_on(rt, s->root, &f.root, sizeof(f.root));
 	}
 	add_counts(rt, 1, ret_sums);
+	release_workers(&held);
 	mrt_runtime_destroy(rt);
 }
 
 __attribute__((noreturn))
 static void die_usage(void)
 {
-	fputs("usage: count SHAPE NUMBER [--workers=N] [--roots=N]; shapes:", stderr);
+	fputs("usage: count SHAPE NUMBER [--workers=N] [--roots=N | --held]; shapes:", stderr);
 	for (size_t i = 0; i < BENCH_NR(shapes); i++)
 		fprintf(stderr, " %s", shapes[i].name);
-	fputs("\n--roots needs --workers, and a shape from spawn to fork\n", stderr);
+	fputs("\n--roots needs --workers, and a shape from spawn to fork; --held needs two workers or more\n", stderr);
 	exit(2);
 }
 
@@ -529,6 +587,7 @@ int main(int argc, char **argv)
 	int64_t sums[COUNTS_NR] = { 0 };
 	const struct shape *s = NULL;
 	unsigned workers_nr = 0, roots_nr = 0, n;
+	bool held = false;
 
 	if (!w.b.dir)
 		w.b.dir = "/var/tmp";
@@ -539,6 +598,8 @@ int main(int argc, char **argv)
 			workers_nr = n;
 		else if ((n = parse_option(argv[i], "--roots=")) > 0)
 			roots_nr = n;
+		else if (strcmp(argv[i], "--held") == 0)
+			held = true;
 		else
 			die_usage();
 	}
@@ -549,13 +610,15 @@ int main(int argc, char **argv)
 	w.nr = strtoull(argv[2], NULL, 10) / DEPTH * DEPTH;
 	if (!s || !w.nr || (roots_nr > 0 && (!s->root || s->depth || workers_nr == 0)) || (!s->root && !s->depth && workers_nr == 0))
 		die_usage();
+	if (held && (workers_nr < 2 || roots_nr > 0 || (!s->root && s->depth)))
+		die_usage();
 	if (roots_nr > 0)
 		w.nr = w.nr / (DEPTH * roots_nr) * (DEPTH * roots_nr);
 	if (!w.nr)
 		die_usage();
 	(void)alarm(BENCH_LIMIT_S);
 	w.bufs = bench_alloc_touched(DEPTH, BLOCK);
-	run_shape(&w, s, workers_nr, roots_nr, sums);
+	run_shape(&w, s, workers_nr, roots_nr, held ? workers_nr - 1 : 0, sums);
 	printf("%s: %llu ops, %.4f enters per op\n", s->name, (unsigned long long)w.nr, (double)sums[0] / (double)w.nr);
 	if (workers_nr > 0) {
 		printf("counts:");
