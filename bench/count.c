@@ -14,7 +14,8 @@
  *	bare_read_alone ... of depth 1
  *	spawn        spawn a task and join it
  *	wake         two tasks wake each other: a round trip, two wakes
- *	timer        start a sleep of 10 s, cancel it, await it
+ *	timer        start a sleep of 10 s, cancel it, await it: in one poll, so that it never comes into the wheel
+ *	timeout      the same, with a yield before the cancel: it has come into the wheel
  *	echo         64 bytes there and back over a socket pair: two sends, two receives
  *	yield        two tasks give way to each other: a yield of each
  *	fork         32 tasks are spawned, then joined: an op is a task
@@ -69,7 +70,7 @@ static enum mrt_poll reader_poll(struct mrt_task *self, void *frame)
 }
 
 struct root {
-	struct mrt_op op;
+	struct mrt_op op, yield;
 	struct work *w;
 	bool fast;
 	char *bufs;             /* [DEPTH * BLOCK] of the reads */
@@ -270,6 +271,20 @@ static enum mrt_poll timer_root(struct mrt_task *self, void *frame)
 	MRT_RETURN(self, 0);
 }
 
+static enum mrt_poll timeout_root(struct mrt_task *self, void *frame)
+{
+	struct root *f = frame;
+
+	MRT_BEGIN(self);
+	for (f->left = f->w->nr; f->left > 0; f->left--) {
+		(void)mrt_sleep(&f->op, MRT_SEC(10)); /* awaited below */
+		MRT_AWAIT(self, mrt_yield(&f->yield));
+		mrt_cancel(&f->op);
+		MRT_AWAIT(self, &f->op);
+	}
+	MRT_RETURN(self, 0);
+}
+
 /* ---- sockets ---- */
 
 static enum mrt_poll echo_poll(struct mrt_task *self, void *frame)
@@ -399,6 +414,7 @@ static const struct shape {
 	{ "spawn", spawn_root, 0, false },
 	{ "wake", wake_root, 0, false },
 	{ "timer", timer_root, 0, false },
+	{ "timeout", timeout_root, 0, false },
 	{ "echo", echo_root, 0, false },
 	{ "yield", yield_root, 0, false },
 	{ "fork", fork_root_poll, 0, false },
