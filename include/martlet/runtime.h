@@ -153,7 +153,7 @@ MRT_API int mrt_runtime_shutdown_wait(struct mrt_runtime *rt, uint64_t timeout_n
 
 /**
  * Shut down without a limit, and free the runtime. NULL is ignored. All handles must have been given
- * back before.
+ * back before; a join that a task of another runtime has begun has one until its op is done.
  *
  * @thread  as mrt_runtime_shutdown_wait
  * @blocks  until all is drained
