@@ -265,6 +265,65 @@ ITEST_TASK(deadline_and_result_at_the_same_moment, {
 	MRT_RETURN(self, 0);
 }
 
+/* ---- in one poll ---- */
+
+#define SOON_NR 40
+
+/* The deadline is taken back in the poll that armed it, by whatever ends the op; and its timer can be used again at once. */
+ITEST_TASK(an_op_ends_in_the_poll_that_armed_its_deadline, {
+	struct mrt_op op[SOON_NR]; struct mrt_timer timer[SOON_NR]; struct mrt_op *ops[SOON_NR]; struct mrt_op pause;
+	struct mrt_notify n; struct mrt_oneshot o; size_t which; int round; int i;
+})
+{
+	MRT_BEGIN(self);
+	mrt_notify_init(&f->n);
+	for (f->round = 0; f->round < 200; f->round++) {
+		/* its end waits on the stack of what is done until somebody looks: an await of one, of any, of all */
+		mrt_oneshot_init(&f->o);
+		f->ops[0] = mrt_deadline(mrt_oneshot_recv(&f->op[0], &f->o), &f->timer[0], MRT_SEC(1000));
+		mrt_oneshot_send(&f->o, f->round);
+		if (f->round % 3 == 0)
+			MRT_AWAIT(self, &f->op[0]);
+		else if (f->round % 3 == 1)
+			MRT_AWAIT_ANY(self, f->ops, 1, f->which);
+		else
+			MRT_AWAIT_ALL(self, f->ops, 1);
+		ck_assert_int_eq(f->op[0].res, f->round);
+		/* a cancel ends it at once */
+		mrt_deadline(mrt_notify_wait(&f->op[0], &f->n), &f->timer[0], MRT_SEC(1000));
+		mrt_cancel(&f->op[0]);
+		ck_assert(mrt_op_is_done(&f->op[0]));
+		ck_assert_int_eq(f->op[0].res, -ECANCELED);
+		mrt_deadline(mrt_sleep(&f->op[0], MRT_SEC(1000)), &f->timer[0], MRT_SEC(2000));
+		mrt_cancel(&f->op[0]);
+		ck_assert(mrt_op_is_done(&f->op[0]));
+		ck_assert_int_eq(f->op[0].res, -ECANCELED);
+		ck_assert_uint_eq(itest_stats(mrt_runtime_self()).timers, 0);
+		/* and one that is left behind is in the wheel */
+		mrt_deadline(mrt_notify_wait(&f->op[0], &f->n), &f->timer[0], MRT_SEC(1000));
+		MRT_AWAIT(self, mrt_yield(&f->pause));
+		ck_assert_uint_eq(itest_stats(mrt_runtime_self()).timers, 1);
+		mrt_notify_all(&f->n);
+		MRT_AWAIT(self, &f->op[0]);
+		ck_assert_int_eq(f->op[0].res, 0);
+		ck_assert_uint_eq(itest_stats(mrt_runtime_self()).timers, 0);
+	}
+	/* more than are kept outside of the wheel; every third passes */
+	for (f->round = 0; f->round < 9; f->round++) {
+		for (f->i = 0; f->i < SOON_NR; f->i++)
+			f->ops[f->i] = mrt_deadline(mrt_notify_wait(&f->op[f->i], &f->n), &f->timer[f->i],
+						    (f->i + f->round) % 3 ? MRT_SEC(1000) : 1);
+		for (f->i = SOON_NR - 1; f->i >= 0; f->i--)
+			if ((f->i + f->round) % 3)
+				mrt_cancel(&f->op[f->i]);
+		MRT_AWAIT_ALL(self, f->ops, SOON_NR);
+		for (f->i = 0; f->i < SOON_NR; f->i++)
+			ck_assert_int_eq(f->op[f->i].res, (f->i + f->round) % 3 ? -ECANCELED : -ETIMEDOUT);
+		ck_assert_uint_eq(itest_stats(mrt_runtime_self()).timers, 0);
+	}
+	MRT_RETURN(self, 0);
+}
+
 int main(void)
 {
 	Suite *suite = suite_create("deadline");
@@ -280,6 +339,7 @@ int main(void)
 	tcase_add_test(tc, thousands_of_deadlines_at_once);
 	tcase_add_loop_test(tc, thousands_of_deadlines_at_once, ITEST_FLOAT, ITEST_KINDS_NR);
 	tcase_add_loop_test(tc, deadline_and_result_at_the_same_moment, 0, ITEST_KINDS_NR);
+	tcase_add_loop_test(tc, an_op_ends_in_the_poll_that_armed_its_deadline, 0, ITEST_FLAVOURS_NR);
 	suite_add_tcase(suite, tc);
 	return itest_main(suite);
 }

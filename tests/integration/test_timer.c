@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "itest.h"
 
@@ -270,6 +271,113 @@ ITEST_TASK(an_earlier_sleep_started_later_fires_first, { struct mrt_op a; struct
 	MRT_RETURN(self, 0);
 }
 
+/* ---- what one poll arms ---- */
+
+#define ARMED_NR 100
+#define IS_CANCELLED(i, round) (((i) + (round)) % 3 == 0)
+
+/* More than are kept outside of the wheel; a third is taken back before the poll is over: as they come, or all at its end. */
+ITEST_TASK(a_poll_arms_many_and_cancels_some, {
+	struct mrt_op op[ARMED_NR]; struct mrt_op *ops[ARMED_NR]; struct mrt_op pause; uint64_t due[ARMED_NR]; uint64_t now;
+	int round; int i; int left;
+})
+{
+	MRT_BEGIN(self);
+	for (f->round = 0; f->round < 12; f->round++) {
+		for (f->i = 0; f->i < ARMED_NR; f->i++) {
+			f->due[f->i] = mrt_now() + (IS_CANCELLED(f->i, f->round) ? MRT_SEC(1000) : MRT_US(f->i * 37 % 100 * 20));
+			f->ops[f->i] = mrt_sleep_until(&f->op[f->i], f->due[f->i]);
+			if (f->round % 2 && IS_CANCELLED(f->i, f->round))
+				mrt_cancel(&f->op[f->i]);
+		}
+		for (f->i = 0; f->i < ARMED_NR; f->i++)
+			if (IS_CANCELLED(f->i, f->round))
+				mrt_cancel(&f->op[f->i]);
+		MRT_AWAIT_ALL(self, f->ops, ARMED_NR);
+		f->now = mrt_now();
+		for (f->i = 0; f->i < ARMED_NR; f->i++) {
+			if (IS_CANCELLED(f->i, f->round)) {
+				ck_assert_int_eq(f->op[f->i].res, -ECANCELED);
+				continue;
+			}
+			ck_assert_int_eq(f->op[f->i].res, 0);
+			ck_assert_uint_ge(f->now, f->due[f->i]);
+		}
+		ck_assert_uint_eq(itest_stats(mrt_runtime_self()).timers, 0);
+	}
+	/* none is lost on the way into the wheel, by an await or a yield; the rest is cancelled there, from behind */
+	for (f->round = 0; f->round < 6; f->round++) {
+		f->left = 0;
+		for (f->i = 0; f->i < ARMED_NR; f->i++) {
+			f->ops[f->i] = mrt_sleep(&f->op[f->i], MRT_SEC(1000));
+			if (IS_CANCELLED(f->i, f->round))
+				mrt_cancel(&f->op[f->i]);
+			else
+				f->left++;
+		}
+		MRT_AWAIT(self, f->round % 2 ? mrt_yield(&f->pause) : mrt_sleep(&f->pause, 1));
+		ck_assert_uint_eq(itest_stats(mrt_runtime_self()).timers, (uint64_t)f->left);
+		for (f->i = ARMED_NR - 1; f->i >= 0; f->i--)
+			mrt_cancel(&f->op[f->i]);
+		MRT_AWAIT_ALL(self, f->ops, ARMED_NR);
+		ck_assert_uint_eq(itest_stats(mrt_runtime_self()).timers, 0);
+	}
+	MRT_RETURN(self, 0);
+}
+
+enum leave { LEAVE_RETURN, LEAVE_ABORT, LEAVE_ABORT_AND_WAIT, LEAVES_NR };
+
+ITEST_CHILD(leaver, {
+	struct mrt_op op[ARMED_NR]; struct mrt_timer timer[ARMED_NR]; struct mrt_op *ops[ARMED_NR]; struct mrt_notify *n; int fd;
+	enum leave leave; int nr; char buf;
+})
+{
+	int i;
+
+	MRT_BEGIN(self);
+	for (i = 0; i < f->nr; i++) {
+		if (i % 4 == 0) /* it ends later, and its deadline goes into the wheel until then */
+			mrt_recv(&f->op[i], f->fd, &f->buf, 1, 0);
+		else if (i % 2)
+			mrt_notify_wait(&f->op[i], f->n);
+		else
+			mrt_sleep(&f->op[i], MRT_SEC(1000));
+		f->ops[i] = i % 3 == 2 ? &f->op[i] : mrt_deadline(&f->op[i], &f->timer[i], MRT_SEC(1000));
+	}
+	if (f->leave != LEAVE_RETURN)
+		mrt_abort(self);
+	if (f->leave == LEAVE_ABORT_AND_WAIT) {
+		MRT_AWAIT_ALL(self, f->ops, (size_t)f->nr);
+		for (i = 0; i < f->nr; i++)
+			ck_assert_int_eq(f->op[i].res, -ECANCELED);
+	}
+	MRT_RETURN(self, 0);
+}
+
+/* A task that returns, or aborts itself, in the poll that armed them leaves none behind: its frame is gone. */
+ITEST_TASK(a_poll_arms_many_and_ends_its_task, {
+	struct mrt_op op; struct mrt_notify n; struct mrt_task *task; int fds[2]; int round;
+})
+{
+	struct leaver child = { .n = &f->n };
+
+	MRT_BEGIN(self);
+	mrt_notify_init(&f->n);
+	itest_socketpair(f->fds);
+	for (f->round = 0; f->round < 60; f->round++) {
+		child.fd = f->fds[0];
+		child.leave = (enum leave)(f->round % LEAVES_NR);
+		child.nr = 1 + f->round * 7 % ARMED_NR;
+		ck_assert_int_eq(mrt_spawn(NULL, leaver_poll, &child, sizeof(child), NULL, &f->task), 0);
+		MRT_AWAIT(self, mrt_join(&f->op, f->task));
+		ck_assert_int_eq(f->op.res, 0);
+		ck_assert_uint_eq(itest_stats(mrt_runtime_self()).timers, 0);
+	}
+	close(f->fds[0]);
+	close(f->fds[1]);
+	MRT_RETURN(self, 0);
+}
+
 int main(void)
 {
 	Suite *suite = suite_create("timer");
@@ -284,6 +392,8 @@ int main(void)
 	tcase_add_test(tc, sleeps_that_are_close_share_a_wake);
 	tcase_add_loop_test(tc, the_longest_and_the_shortest_sleep, 0, ITEST_FLAVOURS_NR);
 	tcase_add_loop_test(tc, an_earlier_sleep_started_later_fires_first, 0, ITEST_FLAVOURS_NR);
+	tcase_add_loop_test(tc, a_poll_arms_many_and_cancels_some, 0, ITEST_FLAVOURS_NR);
+	tcase_add_loop_test(tc, a_poll_arms_many_and_ends_its_task, 0, ITEST_FLAVOURS_NR);
 	suite_add_tcase(suite, tc);
 	return itest_main(suite);
 }
