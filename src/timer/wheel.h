@@ -51,7 +51,7 @@ struct mrt__wheel_entry {
 	uint64_t deadline_ns;            /* exact, as the caller gave it */
 	uint16_t where;                  /* level * 64 + slot, so that remove finds the slot; or MRT__WHEEL_RECENT */
 	uint16_t owner;                  /* caller's: index of the worker whose wheel holds it */
-	atomic_uint state;               /* caller's: armed, fired or cancelled; written under the lock of its wheel */
+	atomic_uint state;               /* caller's: armed, fired or cancelled; in the wheel, written under its lock */
 };
 
 _Static_assert(sizeof(struct mrt__wheel_entry) == 32, "overlays the I/O arguments of an op");
