@@ -385,9 +385,9 @@ void mrt__task_move_here(struct mrt__worker *w, struct mrt_task *t)
 void mrt__task_cancel_left(struct mrt_task *t)
 {
 	abort_ops(t, true);
-	if (t->flags & MRT__TASKF_ARMED) /* a deadline stays until its op ends */
-		mrt__worker_put_timers(mrt__worker_self);
 	mrt__task_collect(t); /* what could be taken out at once is not waited for */
+	if (t->flags & MRT__TASKF_ARMED) /* deadlines of ops that end later */
+		mrt__worker_put_timers(mrt__worker_self);
 }
 
 void mrt__task_run_on(struct mrt__worker *w, struct mrt_task *t)
