@@ -104,7 +104,8 @@ static inline void mrt__op_end_inline(struct mrt__op *op, int64_t res)
 	mrt__op_set_done(op, res);
 }
 
-/* Does nothing but a value stand behind a result? A wait's (join, sleep, notify): it has no memory and no parts. @thread the holder */
+/* Does nothing but a value stand behind the result of a wait (join, sleep, notify), which owns no memory and has no parts?
+ * @thread the holder */
 static inline bool mrt__op_is_plain_wait(const struct mrt_task *t, const struct mrt__op *op)
 {
 	return !(op->raw < 0 || t->flags & MRT__TASKF_RETURNED || op->hflags & (MRT__OPH_MSG | MRT__OPH_DEADLINE));

@@ -21,7 +21,7 @@
 #include "sched/task.h"
 #include "sched/worker.h"
 
-#define ARMED_MAX 32u      /* timers of the running poll; one more puts these into the wheel */
+#define ARMED_MAX 32u           /* timers of the running poll; one more puts these into the wheel */
 #define MOVING_HOLDS_MAX 16u    /* then other work of the turn comes first; the wheel says that it is due still */
 
 enum timer_state {
@@ -38,7 +38,7 @@ static struct mrt__op *op_of_entry(struct mrt__wheel_entry *e)
 
 static void set_state(struct mrt__wheel_entry *e, enum timer_state state)
 {
-	/* relaxed: under the lock, or OWN. Who reads OWN is in the poll that wrote it: that is over before the state changes */
+	/* relaxed, no partner: under the lock; or from and to OWN, which only the thread reads whose poll armed it */
 	atomic_store_explicit(&e->state, state, memory_order_relaxed);
 }
 

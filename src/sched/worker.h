@@ -303,7 +303,7 @@ unsigned mrt__worker_fire(struct mrt__worker *w, struct mrt__worker *v, uint64_t
 /* When a worker that goes to sleep is to wake for its wheel; UINT64_MAX: never. @thread owner */
 uint64_t mrt__worker_wheel_wake(struct mrt__worker *w, uint64_t now);
 
-/* The running task's poll is over: what it has armed goes into the wheel. @thread owner, w->task */
+/* What the running task's poll has armed goes into the wheel: it is over, or has armed many. @thread owner, with w->task */
 void mrt__worker_put_timers(struct mrt__worker *w);
 
 /* Take a sleep or deadline out of whichever wheel it is in; false: it has fired. */
