@@ -276,8 +276,8 @@ static int check_may_write(const char *path, const struct stat *st, const struct
 	return S_ISBLK(st->st_mode) ? refuse_held(path, st, err) : 0;
 }
 
-/* A path with a colon that was not escaped is a list of two to us. */
-static const char *hint_absent(const struct bench_opts *o, int code)
+/* A path with a colon that was not escaped is a list of two to us. A device is not made by us. */
+static const char *hint_absent(const struct bench_opts *o, const char *path, int code)
 {
 	struct stat st;
 
@@ -285,6 +285,10 @@ static const char *hint_absent(const struct bench_opts *o, int code)
 		return "";
 	if (o->targets_nr > 1 && stat(o->filename, &st) == 0)
 		return "; in a name that holds a colon, write it as \\:";
+	if (o->fast.nvme)
+		return "; ls /dev/ng* lists the character devices of NVMe namespaces";
+	if (strncmp(path, "/dev/", 5) == 0 && strncmp(path, "/dev/shm/", 9) != 0)
+		return "; lsblk lists the block devices that there are";
 	return "; --create --size=SIZE makes it";
 }
 
@@ -295,7 +299,7 @@ static int open_existing(struct target *t, const char *path, const struct bench_
 
 	if (stat(path, &st)) {
 		rc = -errno;
-		return refuse(err, rc, "%s: %s%s", path, strerror(-rc), hint_absent(o, -rc));
+		return refuse(err, rc, "%s: %s%s", path, strerror(-rc), hint_absent(o, path, -rc));
 	}
 	if (S_ISCHR(st.st_mode) != o->fast.nvme)
 		return refuse(err, -EINVAL, o->fast.nvme ? "%s is no character device: --cmd_type=nvme needs /dev/ngXnY" :

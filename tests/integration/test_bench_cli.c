@@ -698,6 +698,8 @@ static const struct {
 } refused[] = {
 	{ "", "which file" },
 	{ "nosuch", "--create" },
+	{ "/dev/martlet-nosuch", "lsblk" },
+	{ "/dev/ngnosuch --cmd_type=nvme", "/dev/ng*" },
 	{ ". ", "folder" },
 	{ "/dev/null", "regular file or a block device" },
 	{ "/dev/null --cmd_type=nvme", "no NVMe namespace" },
