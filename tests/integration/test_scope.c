@@ -41,6 +41,7 @@ struct script {
 	struct mrt_op op;
 	struct mrt_op sleep;
 	struct mrt_timer timer;
+	struct mrt_oneshot go;
 	struct mrt_task *task;
 	unsigned i;
 };
@@ -75,6 +76,7 @@ static atomic_uint aborted;     /* ... that saw an abort */
 
 struct child {
 	struct mrt_op op;
+	struct mrt_oneshot *go;         /* begins when this is sent; NULL: at once */
 	uint64_t sleep_ns;              /* UINT64_MAX: for ever */
 	int64_t result;
 	unsigned yields;
@@ -87,6 +89,8 @@ static enum mrt_poll child_poll(struct mrt_task *self, void *frame)
 
 	MRT_BEGIN(self);
 	atomic_fetch_add_explicit(&alive, 1, memory_order_relaxed);
+	if (c->go)
+		MRT_AWAIT(self, mrt_oneshot_recv(&c->op, c->go));
 	for (; c->yields > 0; c->yields--)
 		MRT_AWAIT(self, mrt_yield(&c->op));
 	MRT_AWAIT(self, mrt_sleep(&c->op, c->sleep_ns));
@@ -164,12 +168,14 @@ SCRIPT(join_gives_the_first_failure_and_the_others_go_on)
 
 	MRT_BEGIN(self);
 	mrt_scope_init(&s->scope, 0);
-	/* long beside what it takes to run the second, also on an emulated machine */
-	ck_assert_int_eq(spawn(&s->scope, (struct child){ .sleep_ns = MRT_MS(200), .result = -EIO }), 0);
+	mrt_oneshot_init(&s->go);
+	ck_assert_int_eq(spawn(&s->scope, (struct child){ .go = &s->go, .result = -EIO }), 0);
 	ck_assert_int_eq(spawn(&s->scope, (struct child){ .result = -EPROTO }), 0);
-	ck_assert_int_eq(spawn(&s->scope, (struct child){ .sleep_ns = MRT_MS(210), .result = 3 }), 0);
+	ck_assert_int_eq(spawn(&s->scope, (struct child){ .go = &s->go, .sleep_ns = MRT_MS(5), .result = 3 }), 0);
 	while (mrt_scope_nr(&s->scope) == 3)
 		MRT_AWAIT(self, mrt_yield(&s->op));
+	ck_assert_uint_eq(mrt_scope_nr(&s->scope), 2);
+	ck_assert_int_eq(mrt_oneshot_send(&s->go, 0), 0);
 	MRT_AWAIT(self, mrt_scope_join(&s->scope));
 	ck_assert_int_eq(s->scope.mrt__op.res, -EPROTO);
 	ck_assert_uint_eq(count(&ended), 3);
@@ -199,10 +205,12 @@ SCRIPT(no_child_is_added_to_a_join_in_flight)
 
 	MRT_BEGIN(self);
 	mrt_scope_init(&s->scope, 0);
-	ck_assert_int_eq(spawn(&s->scope, (struct child){ .sleep_ns = MRT_MS(100) }), 0);
+	mrt_oneshot_init(&s->go);
+	ck_assert_int_eq(spawn(&s->scope, (struct child){ .go = &s->go }), 0);
 	mrt_scope_join(&s->scope);
 	ck_assert_int_eq(spawn(&s->scope, (struct child){ .result = 0 }), -EBUSY);
 	ck_assert_ptr_eq(mrt_scope_join(&s->scope), &s->scope.mrt__op);
+	ck_assert_int_eq(mrt_oneshot_send(&s->go, 0), 0);
 	MRT_AWAIT(self, &s->scope.mrt__op);
 	ck_assert_int_eq(spawn(&s->scope, (struct child){ .result = 0 }), 0);
 	MRT_AWAIT(self, mrt_scope_join(&s->scope));
@@ -296,6 +304,8 @@ SCRIPT(a_deadline_on_the_join_aborts_the_children)
 	mrt_scope_init(&s->scope, 0);
 	for (s->i = 0; s->i < 10; s->i++)
 		ck_assert_int_eq(spawn(&s->scope, (struct child){ .sleep_ns = FOREVER, .clean_up_yields = 2 }), 0);
+	while (count(&alive) < 10) /* who has not begun never does */
+		MRT_AWAIT(self, mrt_yield(&s->op));
 	MRT_AWAIT(self, mrt_deadline(mrt_scope_join(&s->scope), &s->timer, MRT_MS(3)));
 	ck_assert_int_eq(s->scope.mrt__op.res, -ECANCELED);
 	ck_assert_uint_eq(count(&aborted), 10);
