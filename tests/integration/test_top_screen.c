@@ -76,6 +76,17 @@ static bool shows(const char *part)
 		}                                                                                               \
 	} while (0)
 
+/* Both are there, one above the other. */
+static bool shows_above(const char *upper, const char *lower)
+{
+	const char *one, *other;
+
+	tmux("capture-pane -p");
+	one = strstr(screen, upper);
+	other = strstr(screen, lower);
+	return one && other && one < other;
+}
+
 #define SHOWS_NOT(part)                                                                                         \
 	do {                                                                                                    \
 		uint64_t shows_until = mrt_now() + MRT_MS(WAIT_MS);                                             \
@@ -286,7 +297,6 @@ START_TEST(a_pause_stops_the_looks)
 	tmux("send-keys Space");
 	SHOWS("PAUSED");
 	subject_do(&s, SUBJECT_WORK);
-	ITEST_WAIT(true, 1000);
 	tmux("send-keys h"); /* drawn anew, with what was seen before */
 	SHOWS("this help");
 	tmux("send-keys x");
@@ -388,7 +398,7 @@ START_TEST(timing_goes_back_to_what_was_set_however_it_ends)
 	ck_assert_uint_lt(until, mrt_now() + MRT_SEC(4));
 	ck_assert_uint_eq(o.ctl->poll_timing, MRT_TIMING_SAMPLED); /* was never touched */
 	ck_assert_uint_eq(o.ctl->op_timing, MRT_TIMING_SAMPLED);
-	ITEST_WAIT(mrt_now() > until, 10000);
+	ITEST_WAIT(mrt_now() > until, WAIT_MS);
 	ck_assert_uint_eq(o.ctl->watched_until_ns, until);
 	observe_close(&o);
 	subject_end(&s);
@@ -431,7 +441,7 @@ START_TEST(tasks_are_shown_one_by_one)
 	SHOWS(" DONE    -  ");
 	SHOWS(text_of(" %u %s", YIELDS + 1, symbols_has_names() ? "yields_poll" : "test_top_screen"));
 	SHOWS("; 0 dropped, 0 not shown, 0 events lost");
-	ck_assert(strstr(screen, "the sleeper ") < strstr(screen, "self-wakes ")); /* the longest total first */
+	ITEST_WAIT(shows_above("the sleeper ", "self-wakes "), WAIT_MS); /* the longest total first */
 	tmux("send-keys '<' '<' '<' '<' I"); /* by warning, those with one first */
 	tmux("send-keys Home Enter");
 	SHOWS(text_of("polls %u, %u without a wake", YIELDS + 1, YIELDS));
@@ -483,7 +493,7 @@ START_TEST(tasks_are_shown_by_function_while_it_listens)
 		ck_assert_uint_gt(bpf_fds_nr(pid_of_it()), held);
 		tmux("send-keys x Escape");
 		SHOWS("  W STATE ");
-		ck_assert_uint_eq(bpf_fds_nr(pid_of_it()), held); /* nobody listens any more */
+		ITEST_WAIT(bpf_fds_nr(pid_of_it()) == held, WAIT_MS); /* nobody listens any more */
 		tmux("send-keys f");
 		SHOWS("no task was polled since"); /* anew */
 		SHOWS_NOT("This runtime has ended");

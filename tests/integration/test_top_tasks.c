@@ -37,7 +37,7 @@ static struct facts {
 ITEST_CHILD(yielder, { struct mrt_op op; unsigned i; })
 {
 	MRT_BEGIN(self);
-	facts->yielder_id = mrt_task_id(self);
+	__atomic_store_n(&facts->yielder_id, mrt_task_id(self), __ATOMIC_RELAXED); /* as the sleeper's */
 	for (f->i = 0; f->i < YIELDS; f->i++)
 		MRT_AWAIT(self, mrt_yield(&f->op));
 	MRT_RETURN(self, 0);
@@ -71,6 +71,12 @@ ITEST_CHILD(spinner, { int unused; })
 	return MRT_POLL_PENDING;
 }
 
+/* What is seen of a poll is counted when it is over, which is after its task has been joined. */
+static void settle(struct mrt_runtime *rt)
+{
+	ITEST_WAIT(itest_all_parked(rt), WAIT_MS);
+}
+
 static void work(struct mrt_runtime *rt)
 {
 	const struct mrt_spawn_opts opts = { .size = sizeof(opts), .name = "the sleeper" };
@@ -83,6 +89,7 @@ static void work(struct mrt_runtime *rt)
 	ck_assert_int_eq(itest_join(yields), 0);
 	ck_assert_int_eq(itest_join(naps), 0);
 	mrt_detach(sleeps);
+	settle(rt);
 }
 
 static void spin(struct mrt_runtime *rt)
@@ -114,14 +121,21 @@ ITEST_CHILD(syncer, { struct mrt_op op; int fd; unsigned i; })
 static void sync_often(struct mrt_runtime *rt)
 {
 	ck_assert_int_eq(itest_run(rt, syncer_poll, NULL, sizeof(struct syncer)), 0);
+	settle(rt);
 }
 
+/* Two at once, so that there are two in the list, whatever has whose memory. */
 static void churn(struct mrt_runtime *rt)
 {
+	struct mrt_task *one = itest_spawn(rt, yielder_poll, NULL, sizeof(struct yielder));
+	struct mrt_task *two = itest_spawn(rt, yielder_poll, NULL, sizeof(struct yielder));
 	unsigned i;
 
+	ck_assert_int_eq(itest_join(one), 0);
+	ck_assert_int_eq(itest_join(two), 0);
 	for (i = 0; i < CHURNS; i++)
 		ck_assert_int_eq(itest_run(rt, yielder_poll, NULL, sizeof(struct yielder)), 0);
+	settle(rt);
 }
 
 static void do_nothing(struct mrt_runtime *rt)

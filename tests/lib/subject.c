@@ -23,6 +23,9 @@
 
 #include "itest.h"
 
+/* Check ends it with its test; this is for one that was started otherwise, and longer than any test on a slow machine. */
+#define LIFE_S (20 * ITEST_LIMIT_S)
+
 bool subject_has_bpf(void)
 {
 	union bpf_attr attr = { .map_type = BPF_MAP_TYPE_ARRAY, .map_flags = BPF_F_MMAPABLE, .key_size = 4,
@@ -73,7 +76,7 @@ static void subject_main(const struct subject_opts *so, int from, int to)
 	struct mrt_runtime *rt;
 	char byte;
 
-	alarm(ITEST_LIMIT_S);
+	alarm(LIFE_S);
 	opts.flags |= so->flags;
 	if (so->own_proc && (unshare(CLONE_NEWNS) || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) ||
 			     mount("proc", "/proc", "proc", 0, NULL)))

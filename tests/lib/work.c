@@ -6,8 +6,15 @@
 
 #include "itest.h"
 
-#define STUCK_WAIT_MS 10000
+#define WAIT_MS 20000
 #define TURNS 40u
+
+/* All is told that workers tell when they park. */
+static void settle(struct mrt_runtime *rt)
+{
+	if (itest_global(rt).flavour == MRT_FLAVOUR_MULTI_THREAD)
+		ITEST_WAIT(itest_all_parked(rt), WAIT_MS);
+}
 
 ITEST_CHILD(yielder, { struct mrt_op op; unsigned i; })
 {
@@ -23,6 +30,7 @@ void work_polls(struct mrt_runtime *rt)
 
 	for (i = 0; i < WORK_TASKS; i++)
 		ck_assert_int_eq(itest_run(rt, yielder_poll, NULL, sizeof(struct yielder)), 0);
+	settle(rt);
 }
 
 ITEST_CHILD(nopper, { struct mrt_op op; unsigned i; })
@@ -36,6 +44,7 @@ ITEST_CHILD(nopper, { struct mrt_op op; unsigned i; })
 void work_nops(struct mrt_runtime *rt)
 {
 	ck_assert_int_eq(itest_run(rt, nopper_poll, NULL, sizeof(struct nopper)), 0);
+	settle(rt);
 }
 
 enum mrt_poll work_turner_poll(struct mrt_task *self, void *frame)
@@ -66,7 +75,7 @@ static void get_stuck(struct mrt_runtime *rt, unsigned nr)
 
 	for (i = 0; i < nr; i++)
 		mrt_detach(itest_spawn(rt, work_stuck_poll, NULL, 0));
-	ITEST_WAIT(atomic_load(&work_stuck_nr) == before + nr, STUCK_WAIT_MS);
+	ITEST_WAIT(atomic_load(&work_stuck_nr) == before + nr, WAIT_MS);
 }
 
 void work_get_stuck(struct mrt_runtime *rt)

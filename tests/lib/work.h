@@ -11,13 +11,13 @@
 
 #include <martlet/martlet.h>
 
-/* Tasks one after the other, each of so many yields. */
+/* Tasks one after the other, each of so many yields. Then all workers are parked, but for a current-thread runtime's. */
 #define WORK_TASKS 50u
 #define WORK_YIELDS 20u
 #define WORK_POLLS (WORK_TASKS * (WORK_YIELDS + 1))
 void work_polls(struct mrt_runtime *rt);
 
-/* One task that waits for one nop after the other. */
+/* One task that waits for one nop after the other; as above. */
 #define WORK_NOPS 320u
 void work_nops(struct mrt_runtime *rt);
 
