@@ -209,7 +209,7 @@ static void kill_tracer(pid_t child)
 {
 	ck_assert_int_eq(kill(child, SIGKILL), 0);
 	ck_assert_int_eq(waitpid(child, NULL, 0), child);
-	ITEST_WAIT(listened_nr() == 0, 10000);
+	ITEST_WAIT(listened_nr() == 0, 20000);
 }
 
 /* ---- work that meets every probe ---- */
@@ -232,9 +232,24 @@ static int64_t call(void *arg)
 	return (int64_t)(intptr_t)arg;
 }
 
-ITEST_CHILD(worker_of_all, { struct mrt_op op, sleep; struct mrt_task *tasks[CHILDREN]; struct child c; uint64_t sum; unsigned i; })
+#define PREY 2u         /* one for the queue, when the other comes to the next slot */
+
+static atomic_uint prey_taken;
+
+ITEST_CHILD(prey, { int unused; })
+{
+	(void)f;
+	MRT_BEGIN(self);
+	atomic_fetch_add(&prey_taken, 1);
+	MRT_RETURN(self, 0);
+}
+
+ITEST_CHILD(worker_of_all, {
+	struct mrt_op op, sleep; struct mrt_task *tasks[CHILDREN]; struct child c; uint64_t sum, stalls; unsigned i;
+})
 {
 	MRT_BEGIN(self);
+	f->stalls = itest_stats(mrt_runtime_self()).stalls;
 	for (f->i = 0; f->i < CHILDREN; f->i++) {
 		f->c.seed = f->i;
 		ck_assert_int_eq(mrt_spawn(NULL, child_poll, &f->c, sizeof(f->c), NULL, &f->tasks[f->i]), 0);
@@ -257,7 +272,15 @@ ITEST_CHILD(worker_of_all, { struct mrt_op op, sleep; struct mrt_task *tasks[CHI
 	/* the budget: ops that complete at once */
 	for (f->i = 0; f->i < 300; f->i++)
 		MRT_AWAIT(self, mrt_sleep(&f->op, 0));
-	itest_spin(MRT_MS(30)); /* long enough for the sentry to see it */
+	atomic_store(&prey_taken, 0);
+	for (f->i = 0; f->i < PREY; f->i++)
+		f->tasks[f->i] = itest_spawn(mrt_runtime_self(), prey_poll, NULL, sizeof(struct prey));
+	itest_spin(MRT_MS(30));
+	/* where there is another worker: long enough for it to steal, and for a sentry to see this poll */
+	ITEST_WAIT(mrt_runtime_workers_nr(mrt_runtime_self()) == 1 ||
+		   (atomic_load(&prey_taken) > 0 && itest_stats(mrt_runtime_self()).stalls > f->stalls), 20000);
+	for (f->i = 0; f->i < PREY; f->i++)
+		MRT_AWAIT(self, mrt_join(&f->op, f->tasks[f->i]));
 	MRT_RETURN(self, (int64_t)(f->sum >> 1));
 }
 
@@ -301,7 +324,7 @@ static struct figures *figures_now(struct mrt_runtime *rt)
 	struct figures *f = malloc(sizeof(*f));
 
 	ck_assert_ptr_nonnull(f);
-	ITEST_WAIT(is_still(rt, f), 10000);
+	ITEST_WAIT(is_still(rt, f), 20000);
 	return f;
 }
 
@@ -315,11 +338,11 @@ static void check_figures(const struct figures *before, const struct figures *af
 
 	for (i = 0; i < IDS_NR; i++)
 		ck_assert_msg(after->seen[i].nr > before->seen[i].nr, "%s was not seen", listed[i].name);
-	ck_assert_uint_eq(SEEN(task_spawn), CHILDREN + 1);
-	ck_assert_uint_eq(SEEN(task_end), CHILDREN + 1);
+	ck_assert_uint_eq(SEEN(task_spawn), CHILDREN + PREY + 1);
+	ck_assert_uint_eq(SEEN(task_end), CHILDREN + PREY + 1);
 	ck_assert_uint_eq(SEEN(poll_start), COUNTED(polls));
 	ck_assert_uint_eq(SEEN(poll_end), COUNTED(polls));
-	ck_assert_uint_eq(SUM(poll_end, 4), CHILDREN + 1);      /* ready */
+	ck_assert_uint_eq(SUM(poll_end, 4), CHILDREN + PREY + 1); /* ready */
 	ck_assert_uint_ge(SUM(poll_end, 3), MRT_MS(30));        /* poll_ns */
 	ck_assert_uint_eq(SEEN(op_submit), NOPS);
 	ck_assert_uint_eq(SEEN(op_complete), NOPS);
@@ -414,6 +437,7 @@ static Suite *probes_suite(bool traced)
 	Suite *suite = suite_create("probes");
 	TCase *tc = tcase_create("notes");
 
+	tcase_set_timeout(tc, ITEST_LIMIT_S);
 	tcase_add_loop_test(tc, notes_are_those_of_the_list, 0, (int)(sizeof(files) / sizeof(files[0])));
 	suite_add_tcase(suite, tc);
 	if (!traced)

@@ -32,7 +32,8 @@
 #define BYTES_MAX 3000
 #define SENDERS_NR 4
 #define SENT_EACH 300
-#define KIDS_NR 200             /* fit a local queue and a next slot */
+#define KIDS_NR 200             /* fit a local queue and a next slot, if nothing else is there */
+#define OVERFLOW_NR 129         /* what goes to inject where they do not fit */
 #define HANGING_NR 30
 #define THREADS_NR 2
 #define THREADS_SPARE 16        /* for blocking calls, and those outside */
@@ -496,7 +497,7 @@ static void check_after(void)
 	if (st.workers_nr == 1)
 		ck_assert_uint_eq(sum.steal_tries + sum.steals + sum.sentry_wakes, 0);
 	else
-		ck_assert_uint_ge(sum.steals, KIDS_NR);
+		ck_assert(sum.steals > 0 && sum.steals + OVERFLOW_NR * sum.overflows >= KIDS_NR);
 	printf("%2u workers: %llu tasks, %llu stolen by %llu thefts of %llu searches, %llu from inject, %llu parks\n", st.workers_nr,
 	       (unsigned long long)sum.ends, (unsigned long long)sum.steals, (unsigned long long)sum.steal_ops,
 	       (unsigned long long)sum.steal_tries, (unsigned long long)sum.injects, (unsigned long long)sum.parks);
