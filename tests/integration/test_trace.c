@@ -14,6 +14,7 @@
 #include <math.h>
 #include <signal.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -105,7 +106,24 @@ ITEST_CHILD(spinner, { int unused; })
 	MRT_RETURN(self, 0);
 }
 
-ITEST_CHILD(root, { struct mrt_op op; struct mrt_task *tasks[LEAVES + 4]; struct leaf leaf; uint64_t sum; unsigned i, nr; })
+#define MEETERS WORKERS
+
+static atomic_uint met;
+
+/* Each holds its worker until all are there: so every worker has something to do. */
+ITEST_CHILD(meeter, { int unused; })
+{
+	uint64_t until = mrt_now() + MRT_SEC(20);
+
+	(void)f;
+	MRT_BEGIN(self);
+	atomic_fetch_add(&met, 1);
+	while (atomic_load(&met) < MEETERS)
+		ck_assert_uint_lt(mrt_now(), until);
+	MRT_RETURN(self, 0);
+}
+
+ITEST_CHILD(root, { struct mrt_op op; struct mrt_task *tasks[LEAVES + 4 + MEETERS]; struct leaf leaf; uint64_t sum; unsigned i, nr; })
 {
 	static const struct nopper no_nopper;
 	static const struct syncer no_syncer;
@@ -121,13 +139,16 @@ ITEST_CHILD(root, { struct mrt_op op; struct mrt_task *tasks[LEAVES + 4]; struct
 	ck_assert_int_eq(mrt_spawn(NULL, syncer_poll, &no_syncer, sizeof(no_syncer), NULL, &f->tasks[f->nr++]), 0);
 	ck_assert_int_eq(mrt_spawn(NULL, blocker_poll, &no_blocker, sizeof(no_blocker), NULL, &f->tasks[f->nr++]), 0);
 	ck_assert_int_eq(mrt_spawn(NULL, spinner_poll, &no_spinner, sizeof(no_spinner), NULL, &f->tasks[f->nr++]), 0);
+	atomic_store(&met, 0);
+	for (f->i = 0; f->i < MEETERS; f->i++)
+		f->tasks[f->nr++] = itest_spawn(mrt_runtime_self(), meeter_poll, NULL, sizeof(struct meeter));
 	for (f->i = 0; f->i < f->nr; f->i++) {
 		MRT_AWAIT(self, mrt_join(&f->op, f->tasks[f->i]));
 		f->sum = work_mix(f->sum + (uint64_t)f->op.res);
 	}
 	MRT_RETURN(self, (int64_t)(f->sum >> 1));
 }
-#define SPAWNS (LEAVES + 5)
+#define SPAWNS (LEAVES + 5 + MEETERS)
 
 /* A worker that is on its way out of its sleep is still called PARKED: look twice, some time apart. */
 static bool is_still(struct mrt_runtime *rt, struct mrt_worker_stats *ret)
@@ -149,7 +170,7 @@ static void take_facts(struct mrt_runtime *rt, struct facts *ret)
 	struct mrt_worker_stats s;
 
 	memset(ret, 0, sizeof(*ret));
-	ITEST_WAIT(is_still(rt, &s), 10000);
+	ITEST_WAIT(is_still(rt, &s), 20000);
 	ret->polls = s.polls;
 	ret->spawns = s.spawns;
 	ret->busy_ns = s.busy_ns;
@@ -261,7 +282,7 @@ static struct tracer_run start_trace(uint64_t caps, const char *const args[])
 	if (t.pid == 0) {
 		int out = open(t.out, O_CREAT | O_WRONLY | O_TRUNC, 0666), err = open(t.err, O_CREAT | O_WRONLY | O_TRUNC, 0666);
 
-		alarm(ITEST_LIMIT_S);
+		alarm(2 * ITEST_LIMIT_S);
 		dup2(out, STDOUT_FILENO);
 		dup2(err, STDERR_FILENO);
 		if (caps == CAPS_WITHOUT_PTRACE && prctl(PR_CAPBSET_DROP, CAP_SYS_PTRACE))
@@ -425,6 +446,7 @@ static void check_counts(struct json_object *doc, const struct facts *known)
 	check_function(functions, "leaf_poll", LEAVES, (uint64_t)LEAVES * LEAF_POLLS, (uint64_t)LEAVES * (LEAF_POLLS - 1));
 	check_function(functions, "blocker_poll", 1, BLOCKS + 1, BLOCKS);
 	check_function(functions, "spinner_poll", 1, 1, 0);
+	check_function(functions, "meeter_poll", MEETERS, MEETERS, 0);
 	check_function(functions, "nopper_poll", 1, NOPS + 1, 0);
 	check_function(functions, "syncer_poll", 1, FSYNCS + 1, 0);
 	ck_assert_uint_ge(u64(get(find(functions, "function", "spinner_poll"), "poll"), "sum_ns"), MRT_MS(20));
@@ -613,7 +635,7 @@ END_TEST
 START_TEST(depths_are_sampled)
 {
 	struct subject s = start_subject(SUBJECT_CAPS_ALL);
-	const char *const args[] = { "--json", "--depths", "--duration=200ms", pid_text(&s), NULL };
+	const char *const args[] = { "--json", "--depths", "--duration=1s", pid_text(&s), NULL };
 	struct json_object *doc, *row;
 	struct tracer_run t;
 
@@ -628,7 +650,7 @@ START_TEST(depths_are_sampled)
 	ck_assert_uint_eq(json_object_array_length(get(doc, "depths")), WORKERS);
 	for (size_t i = 0; i < WORKERS; i++) {
 		row = json_object_array_get_idx(get(doc, "depths"), i);
-		ck_assert_uint_ge(u64(row, "looks"), 50);       /* of 200, also where its CPU idles */
+		ck_assert_uint_ge(u64(row, "looks"), 50);       /* of 1000, also where its CPU idles, and whoever has it */
 		ck_assert_uint_eq(slots_sum(get(row, "local_queue")), u64(row, "looks"));
 		ck_assert_uint_eq(slots_sum(get(row, "inflight")), u64(row, "looks"));
 		ck_assert_uint_eq(u64(get(row, "local_queue"), "sum"), 0);      /* it sleeps */
@@ -1028,7 +1050,7 @@ START_TEST(other_versions_are_left_out_of_all)
 	child = fork();
 	ck_assert_int_ge(child, 0);
 	if (child == 0) {
-		alarm(ITEST_LIMIT_S);
+		alarm(2 * ITEST_LIMIT_S);
 		execl(other, other, "workload", fifo, NULL); /* makes a runtime, and waits for somebody to read */
 		_exit(126);
 	}
@@ -1152,7 +1174,7 @@ START_TEST(cat_shows_the_workers)
 	free(text);
 	ck_assert_int_eq(WEXITSTATUS(itest_child(cat_as_nobody, NULL, ITEST_LIMIT_S).status), 1 + WORKERS);
 	subject_end(&s);
-	ITEST_WAIT(!has(pin_path, "PARK"), 10000);      /* the process is gone */
+	ITEST_WAIT(!has(pin_path, "PARK"), 20000);      /* the process is gone */
 	/* whoever comes next removes it */
 	s = start_subject(SUBJECT_CAPS_ALL);
 	t = start_trace(SUBJECT_CAPS_ALL, (const char *const[]){ "--pin", pid_text(&s), NULL });
@@ -1221,7 +1243,7 @@ START_TEST(a_process_without_probes_is_refused)
 	}
 	snprintf(pid, sizeof(pid), "%d", (int)child);
 	snprintf(comm, sizeof(comm), "/proc/%s/comm", pid);
-	ITEST_WAIT(has(comm, "sleep"), 10000);  /* and is not we any more */
+	ITEST_WAIT(has(comm, "sleep"), 20000);  /* and is not we any more */
 	t = start_trace(SUBJECT_CAPS_ALL, args);
 	ck_assert_int_eq(wait_trace(&t), 1);
 	ck_assert(tracer_missing() || has(t.err, "has no probes of Martlet"));
@@ -1249,6 +1271,7 @@ static Suite *trace_suite(bool traced)
 	Suite *suite = suite_create("trace");
 	TCase *tc = tcase_create("refusals");
 
+	tcase_set_timeout(tc, 2 * ITEST_LIMIT_S);
 	tcase_add_loop_test(tc, refusals_say_why, 0, (int)(sizeof(refusals) / sizeof(refusals[0])));
 	tcase_add_test(tc, a_process_without_probes_is_refused);
 	suite_add_tcase(suite, tc);
