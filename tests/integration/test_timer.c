@@ -12,38 +12,54 @@
 
 #include "itest.h"
 
-#define OVERSHOOTS 100
-
 /* ---- a 1 ms sleep overshoots by microseconds ---- */
 
-ITEST_CHILD(overshoot, { struct mrt_op op; uint64_t due; uint64_t late[OVERSHOOTS]; int i; })
+#define OVERSHOOTS 100
+#define PHASES 10       /* of a millisecond, in which sleeps are due */
+
+ITEST_CHILD(overshoot, { struct mrt_op op; uint64_t due; uint64_t late[OVERSHOOTS]; uint64_t least[PHASES]; int i; })
 {
 	MRT_BEGIN(self);
 	for (f->i = 0; f->i < OVERSHOOTS; f->i++) {
-		f->due = mrt_now() + MRT_MS(1);
+		f->due = (mrt_now() / MRT_MS(1) + 2) * MRT_MS(1) + (uint64_t)(f->i % PHASES) * (MRT_MS(1) / PHASES);
 		MRT_AWAIT(self, mrt_sleep_until(&f->op, f->due));
 		ck_assert_int_eq(f->op.res, 0);
 		f->late[f->i] = mrt_now() - f->due;
 		ck_assert_int_ge((int64_t)f->late[f->i], 0);
+		if (f->late[f->i] < f->least[f->i % PHASES])
+			f->least[f->i % PHASES] = f->late[f->i];
 	}
 	MRT_RETURN(self, 0);
 }
 
+static uint64_t largest(const uint64_t *values, unsigned nr)
+{
+	uint64_t max = 0;
+
+	while (nr-- > 0)
+		max = values[nr] > max ? values[nr] : max;
+	return max;
+}
+
+/*
+ * The machine may be shared, so most may be late; but whenever in a millisecond they are due, some are not. If they were rounded
+ * up to whole ones, wherever these begin, all of some phase would be late by most of one.
+ */
 START_TEST(a_millisecond_overshoots_by_microseconds)
 {
 	struct mrt_runtime *rt = itest_runtime(_i);
-	uint64_t median = UINT64_MAX;
-	int tries;
+	uint64_t until = mrt_now() + MRT_SEC(20), worst;
+	struct overshoot f = { .i = 0 };
 
-	/* the machine may be shared */
-	for (tries = 0; tries < 5 && median >= MRT_US(500); tries++) {
-		struct overshoot f = { .i = 0 };
-
+	for (unsigned i = 0; i < PHASES; i++)
+		f.least[i] = UINT64_MAX;
+	do {
 		ck_assert_int_eq(itest_run(rt, overshoot_poll, &f, sizeof(f)), 0);
-		median = itest_quantile(f.late, OVERSHOOTS, 500);
-	}
-	printf("1 ms sleep, kind %d: median overshoot %llu us\n", _i, (unsigned long long)(median / 1000));
-	ck_assert_uint_lt(median, MRT_US(500));
+		worst = largest(f.least, PHASES);
+	} while (worst >= MRT_US(500) && mrt_now() < until);
+	printf("1 ms sleep, kind %d: median overshoot %llu us, the least of the worst phase %llu us\n", _i,
+	       (unsigned long long)(itest_quantile(f.late, OVERSHOOTS, 500) / 1000), (unsigned long long)(worst / 1000));
+	ck_assert_uint_lt(worst, MRT_US(500));
 	mrt_runtime_destroy(rt);
 }
 END_TEST
@@ -159,11 +175,12 @@ START_TEST(a_hundred_thousand_sleepers_all_fire)
 	struct crowd_parent f = { .crowd = &crowd, .nr = nr };
 
 	ck_assert_int_eq(itest_run(rt, crowd_parent_poll, &f, sizeof(f)), 0);
-	if (_i == ITEST_CURRENT) {
-		struct one_sleep last = { .crowd = &crowd, .due = mrt_now() + MRT_SEC(2) };
+	/* they all fire while one sleeps that is due after them, if this machine lets them; else while more do */
+	for (uint64_t until = mrt_now() + MRT_SEC(20);
+	     _i == ITEST_CURRENT && atomic_load(&crowd.fired) < nr && mrt_now() < until; nr++) {
+		struct one_sleep last = { .crowd = &crowd, .due = mrt_now() + MRT_SEC(1) };
 
 		ck_assert_int_eq(itest_run(rt, one_sleep_poll, &last, sizeof(last)), 0);
-		nr++;
 	}
 	ITEST_WAIT(atomic_load(&crowd.fired) == nr, 20000);
 	ck_assert_int_eq(atomic_load(&crowd.early), 0);
@@ -206,19 +223,14 @@ static uint64_t parks_of_close_sleeps(uint64_t slack_ns)
 	return parks;
 }
 
+/* A park for every second one at most, of a few in each millisecond; whoever loses the CPU parks less often. */
 START_TEST(sleeps_that_are_close_share_a_wake)
 {
-	uint64_t parks, exact;
-	int tries = 0;
+	uint64_t parks = parks_of_close_sleeps(MRT_US(500)), exact = parks_of_close_sleeps(0);
 
-	/* a machine that is busy elsewhere parks for neither */
-	do {
-		parks = parks_of_close_sleeps(MRT_US(500));
-		exact = parks_of_close_sleeps(0);
-		printf("%d sleeps %d us apart: %llu parks with a slack of 500 us, %llu without\n", CLOSE_NR,
-		       (int)(APART_NS / MRT_US(1)), (unsigned long long)parks, (unsigned long long)exact);
-	} while (parks > exact / 2 && exact > CLOSE_NR / 10 && ++tries < 5);
-	ck_assert(parks <= exact / 2 || exact <= CLOSE_NR / 10);
+	printf("%d sleeps %d us apart: %llu parks with a slack of 500 us, %llu without\n", CLOSE_NR,
+	       (int)(APART_NS / MRT_US(1)), (unsigned long long)parks, (unsigned long long)exact);
+	ck_assert_uint_le(parks, CLOSE_NR / 2);
 }
 END_TEST
 
