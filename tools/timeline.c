@@ -21,8 +21,8 @@
 struct track {
 	uint32_t tgid, tid, worker;
 	uint64_t busy_ns;               /* since; 0: unknown */
-	uint64_t parks;                 /* number of the next */
-	bool has_parked;                /* parks is known */
+	uint64_t parks;                 /* number of the next: they are counted from the begin of the tracing */
+	bool has_parked;
 	uint64_t busy_sum_ns;           /* of spans written */
 };
 
@@ -173,7 +173,7 @@ static void add_park(struct timeline *t, struct track *k, const struct trace_rec
 {
 	uint64_t start = r->end_ns - r->park.slept_ns;
 
-	if (k->has_parked && r->park.seq != k->parks) {
+	if (r->park.seq != k->parks) {
 		t->file.gaps++;
 		k->busy_ns = 0;
 	}
@@ -268,7 +268,7 @@ void timeline_add_thread(struct timeline *t, const struct trace_thread *th, uint
 
 	if (!k)
 		return;
-	if (k->has_parked && th->parks != k->parks) {
+	if (th->parks != k->parks) {
 		t->file.gaps++;
 		k->busy_ns = 0;
 	}
