@@ -110,7 +110,7 @@ ITEST_CHILD(spinner, { int unused; })
 
 static atomic_uint met;
 
-/* Each holds its worker until all are there: so every worker has something to do. */
+/* Each holds its worker until all are there, and blocks it: so every worker has something to do, and time without a CPU. */
 ITEST_CHILD(meeter, { int unused; })
 {
 	uint64_t until = mrt_now() + MRT_SEC(20);
@@ -120,6 +120,7 @@ ITEST_CHILD(meeter, { int unused; })
 	atomic_fetch_add(&met, 1);
 	while (atomic_load(&met) < MEETERS)
 		ck_assert_uint_lt(mrt_now(), until);
+	usleep((useconds_t)(BLOCK_NS / 1000));
 	MRT_RETURN(self, 0);
 }
 
