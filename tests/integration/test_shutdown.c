@@ -14,14 +14,23 @@
 
 #include "itest.h"
 
+#define ROUNDS_NS MRT_SEC(8)
+
+/* Another round? Where others have the CPUs, making and closing a runtime takes as long as they let it: then there are fewer. */
+static bool goes_on(int round, int rounds, uint64_t start_ns)
+{
+	return round < rounds && (round < 4 || mrt_now() - start_ns < ROUNDS_NS);
+}
+
 /* ---- ordinary ends ---- */
 
 START_TEST(create_and_destroy)
 {
 	unsigned fds_nr = itest_fds_nr();
+	uint64_t start = mrt_now();
 	int i;
 
-	for (i = 0; i < 50; i++)
+	for (i = 0; goes_on(i, 50, start); i++)
 		mrt_runtime_destroy(itest_runtime(_i));
 	mrt_runtime_destroy(NULL);
 	ck_assert_uint_eq(itest_fds_nr(), fds_nr);
@@ -112,9 +121,10 @@ ITEST_CHILD(ring_of_friends, {
 
 START_TEST(ends_that_wake_others_do_not_deadlock)
 {
+	uint64_t start = mrt_now();
 	int round, i;
 
-	for (round = 0; round < 100; round++) {
+	for (round = 0; goes_on(round, 100, start); round++) {
 		struct mrt_runtime *rt = itest_runtime(_i);
 		struct mrt_oneshot o[8];
 		atomic_int ready = 0;
@@ -340,10 +350,10 @@ START_TEST(spawns_that_race_with_the_shutdown_all_resolve)
 {
 	static struct racer r[RACERS];
 	int round, i, rounds = ITEST_SLOW ? 60 : 300;
-	uint64_t until = mrt_now() + MRT_SEC(10);
+	uint64_t start = mrt_now();
 
 	/* each lasts as long as the closing thread waits for a CPU, and all spawn meanwhile */
-	for (round = 0; round < rounds && mrt_now() < until; round++) {
+	for (round = 0; goes_on(round, rounds, start); round++) {
 		struct mrt_runtime *rt = itest_runtime(_i);
 		atomic_int go = 0, polled = 0;
 		pthread_t threads[RACERS];
@@ -376,9 +386,10 @@ static void *join_it(void *arg)
 
 START_TEST(a_join_from_outside_resolves)
 {
+	uint64_t start = mrt_now();
 	int round;
 
-	for (round = 0; round < 100; round++) {
+	for (round = 0; goes_on(round, 100, start); round++) {
 		struct mrt_runtime *rt = itest_runtime(_i);
 		atomic_int polled = 0;
 		struct raced f = { .polled = &polled };
