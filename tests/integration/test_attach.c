@@ -275,11 +275,22 @@ START_TEST(a_process_is_found_among_all)
 }
 END_TEST
 
-/* Polls that were timed of a round of work, at whose begin all workers have seen the control word. */
+static bool all_are_parked(struct attach *a)
+{
+	unsigned i;
+
+	ck_assert_int_eq(attach_read(a), 0);
+	for (i = 0; i < a->workers_nr && a->workers[i].state == MRT_WORKER_PARKED; i++)
+		continue;
+	return i == a->workers_nr;
+}
+
+/* Polls that were timed of a round of work, at whose begin all workers have seen the control word: they look when they wake. */
 static uint64_t timed_in_a_round(struct attach *a, struct subject *s)
 {
 	uint64_t before;
 
+	ITEST_WAIT(all_are_parked(a), 10000);
 	subject_do(s, SUBJECT_WORK);
 	ck_assert_int_eq(attach_read(a), 0);
 	before = sum_timed(a);
