@@ -11,6 +11,7 @@
 #include <errno.h>
 #include <getopt.h>
 #include <inttypes.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -409,11 +410,26 @@ static int dump_all(const struct opts *o, struct attach_set *set)
 /* ---- watch ---- */
 
 static volatile sig_atomic_t interrupted;
+static sigset_t pause_mask;     /* the signals that end the watch come in its pauses only: none is missed before one */
 
 static void on_signal(int sig)
 {
 	(void)sig;
 	interrupted = 1;
+}
+
+static void await_signals(void)
+{
+	sigset_t ends;
+
+	(void)sigemptyset(&ends);                       /* valid signals */
+	(void)sigaddset(&ends, SIGINT);
+	(void)sigaddset(&ends, SIGTERM);
+	(void)sigprocmask(SIG_BLOCK, &ends, &pause_mask);
+	(void)sigdelset(&pause_mask, SIGINT);
+	(void)sigdelset(&pause_mask, SIGTERM);
+	(void)signal(SIGINT, on_signal);
+	(void)signal(SIGTERM, on_signal);
 }
 
 /* What the watch remembers of a worker. */
@@ -467,7 +483,7 @@ static int watch(const struct opts *o, struct attach_set *set)
 		(void)symbols_open(set->items[i]->pid, &d[i].symbols); /* then functions are shown as addresses */
 	}
 	while (seen && d && left > 0 && !interrupted && (o->stalls_max == 0 || told < o->stalls_max)) {
-		(void)nanosleep(&pause, NULL);  /* a signal ends it */
+		(void)ppoll(NULL, 0, &pause, &pause_mask);      /* a signal ends it */
 		for (i = 0, left = 0; i < set->nr; i++) {
 			struct attach *a = set->items[i];
 
@@ -597,10 +613,8 @@ int dump_main(int argc, char **argv)
 
 	if (!parse_opts(argc, argv, &o, &rc))
 		return rc;
-	if (o.watch) {
-		(void)signal(SIGINT, on_signal);        /* valid signals */
-		(void)signal(SIGTERM, on_signal);
-	}
+	if (o.watch)
+		await_signals();
 	rc = attach_scan(&set, &o.pid, 1);
 	if (rc || set.nr == 0) {
 		fprintf(stderr, "martlet dump: %s\n", rc ? strerror(-rc) : attach_why_not(&set, o.pid, why, sizeof(why)));

@@ -96,8 +96,7 @@ START_TEST(an_idle_task_is_woken_and_its_ops_end)
 	fds_nr = itest_fds_nr();
 	itest_socketpair(f.fds);
 	task = itest_spawn(rt, idle_poll, &f, sizeof(f));
-	ITEST_WAIT(atomic_load(&told.inside), 5000);
-	ITEST_WAIT(itest_stats(rt).parks > 0, 5000);
+	ITEST_WAIT(atomic_load(&told.inside) && itest_all_parked(rt), 20000);
 	ck_assert(!mrt_task_is_aborted(task));
 	mrt_abort(task);
 	ck_assert(mrt_task_is_aborted(task));
@@ -173,7 +172,7 @@ START_TEST(a_running_task_finds_out_at_its_next_await)
 	itest_socketpair(fds);
 	f.fd = fds[0];
 	task = itest_spawn(rt, running_poll, &f, sizeof(f));
-	ITEST_WAIT(atomic_load(&told.inside), 5000);
+	ITEST_WAIT(atomic_load(&told.inside), 20000);
 	mrt_abort(task);
 	mrt_abort(task);
 	atomic_store(&told.go, 1);
@@ -251,7 +250,7 @@ START_TEST(aborting_a_finished_task_changes_nothing)
 	struct flag f = { .ran = &ran };
 	struct mrt_task *task = itest_spawn(rt, flag_poll, &f, sizeof(f));
 
-	ITEST_WAIT(mrt_task_is_finished(task), 5000);
+	ITEST_WAIT(mrt_task_is_finished(task), 20000);
 	mrt_abort(task);
 	mrt_abort(task);
 	ck_assert(!mrt_task_is_aborted(task));
@@ -300,9 +299,9 @@ START_TEST(an_abort_leaves_shielded_ops_alone)
 	itest_socketpair(fds);
 	f.fd = fds[0];
 	task = itest_spawn(rt, shielded_poll, &f, sizeof(f));
-	ITEST_WAIT(atomic_load(&told.inside), 5000);
+	ITEST_WAIT(atomic_load(&told.inside), 20000);
 	mrt_abort(task);
-	ITEST_WAIT(atomic_load(&told.go), 5000);
+	ITEST_WAIT(atomic_load(&told.go), 20000);
 	ck_assert(!mrt_task_is_finished(task));
 	ck_assert_int_eq(write(fds[1], "abc", 3), 3);
 	ck_assert_int_eq(itest_join(task), 3);
@@ -342,8 +341,7 @@ START_TEST(an_aborted_joiner_keeps_the_handle)
 	struct mrt_task *task;
 
 	task = itest_spawn(rt, joiner_poll, &j, sizeof(j));
-	ITEST_WAIT(itest_stats(rt).timers == 1, 5000);
-	ITEST_WAIT(itest_stats(rt).polls >= 2, 5000);
+	ITEST_WAIT(itest_stats(rt).timers == 1 && itest_stats(rt).polls >= 2 && itest_all_parked(rt), 20000);
 	mrt_abort(task);
 	ck_assert_int_eq(itest_join(task), -ECANCELED);
 	mrt_runtime_destroy(rt);

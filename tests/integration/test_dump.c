@@ -122,6 +122,22 @@ static int dump(const struct command *c, const char *fmt, ...)
 	return end_command(&s);
 }
 
+/* Does it sleep, as it does between two looks? In no other place. */
+static bool is_pausing(pid_t pid)
+{
+	char path[64];
+	long nr = -1;
+	FILE *f;
+
+	snprintf(path, sizeof(path), "/proc/%d/syscall", pid);
+	f = fopen(path, "re");
+	if (f && fscanf(f, "%ld", &nr) != 1)
+		nr = -1; /* it runs */
+	if (f)
+		fclose(f);
+	return nr == SYS_nanosleep || nr == SYS_clock_nanosleep || nr == SYS_ppoll;
+}
+
 /* Has the command the statistics in its memory? */
 static bool has_mapped(pid_t pid)
 {
@@ -240,6 +256,16 @@ static void ask_full_timing(pid_t pid)
 	observe_close(&o);
 }
 
+/* All of its threads: the signal alone is not the stop. */
+static void stop(const struct subject *s)
+{
+	int status;
+
+	ck_assert_int_eq(kill(s->pid, SIGSTOP), 0);
+	ck_assert_int_eq(waitpid(s->pid, &status, WUNTRACED), s->pid);
+	ck_assert_msg(WIFSTOPPED(status), "status %#x", status);
+}
+
 enum { STOPPED = 1, FULL = 2, MEMFD = 4, CASES_NR = 8 };
 
 START_TEST(workers_in_a_poll_are_named_with_since_when)
@@ -256,7 +282,7 @@ START_TEST(workers_in_a_poll_are_named_with_since_when)
 	after = mrt_now();
 	itest_pause();
 	if (_i & STOPPED)
-		ck_assert_int_eq(kill(s.pid, SIGSTOP), 0);
+		stop(&s);
 	started = mrt_now();
 	ck_assert_int_eq(dump(&as_is, "--json --look=20 %d", s.pid), 0);
 	ck_assert_str_eq(err, "");
@@ -320,7 +346,7 @@ START_TEST(watch_is_silent_where_nobody_is_stuck_and_ends_with_the_process)
 
 	snprintf(args, sizeof(args), "--watch --limit=3600000 %d", s.pid);
 	c = start_command(&as_is, args);
-	ITEST_WAIT(has_mapped(c.pid), 10000);
+	ITEST_WAIT(has_mapped(c.pid) && is_pausing(c.pid), 10000);
 	subject_do(&s, SUBJECT_WORK);
 	subject_kill(&s);
 	ck_assert_int_eq(kill(c.pid, SIGINT), 0); /* its pause is a quarter of the limit */
@@ -363,6 +389,8 @@ ITEST_CHILD(socket_reader, {
 static void turn_once(struct mrt_runtime *rt)
 {
 	ck_assert_int_eq(itest_run(rt, work_turner_poll, NULL, sizeof(struct work_turner)), 0);
+	/* asleep, a worker looks at what is to be timed before it runs anything */
+	ITEST_WAIT(mrt_runtime_workers_nr(rt) == 1 || itest_all_parked(rt), 10000);
 }
 
 static void start_readers(struct mrt_runtime *rt)
@@ -627,7 +655,7 @@ START_TEST(waiting_tasks_are_counted_by_function_and_what_they_wait_for)
 	struct json_object *r, *named;
 
 	if (_i & STOPPED)
-		ck_assert_int_eq(kill(s.pid, SIGSTOP), 0);
+		stop(&s);
 	ck_assert_int_eq(dump(&as_is, "--json --look=0 --tasks=50000 %d", s.pid), 0);
 	r = parse();
 	expect_crowd(r);
@@ -662,9 +690,9 @@ static void start_churn(struct mrt_runtime *rt)
 {
 	for (unsigned i = 0; i < 300; i++)
 		mrt_detach(itest_spawn(rt, sleeper_poll, NULL, sizeof(struct sleeper)));
+	ITEST_WAIT(itest_stats(rt).timers == 300 && itest_all_parked(rt), 10000);
 	for (unsigned i = 0; i < 4; i++)
 		mrt_detach(itest_spawn(rt, churn_poll, NULL, sizeof(struct churn)));
-	ITEST_WAIT(itest_stats(rt).timers >= 300, 10000);
 }
 
 START_TEST(a_busy_process_is_read_without_stopping_it)
@@ -830,8 +858,7 @@ START_TEST(a_process_that_ends_meanwhile_is_said)
 
 	snprintf(args, sizeof(args), "--look=3000 %d", s.pid);
 	c = start_command(&as_is, args);
-	ITEST_WAIT(has_mapped(c.pid), 10000);
-	itest_spin(MRT_MS(300)); /* now it is between the looks, or the machine is slow: then it finds the end all the same */
+	ITEST_WAIT(has_mapped(c.pid) && is_pausing(c.pid), 10000); /* between the looks */
 	subject_kill(&s);
 	ck_assert_int_eq(end_command(&c), PARTLY);
 	ck_assert_ptr_nonnull(strstr(err, "ended while it was read"));

@@ -184,7 +184,9 @@ START_TEST(a_child_may_exit_orderly_while_the_parent_is_busy)
 END_TEST
 
 /* Forks, many of them, while the workers are in the middle of everything. */
-ITEST_CHILD(busy, { struct mrt_op op; struct mrt_op nop; struct mrt_op *ops[2]; atomic_int *stop; uint64_t rounds; })
+ITEST_CHILD(busy, {
+	struct mrt_op op; struct mrt_op nop; struct mrt_op *ops[2]; atomic_int *stop; atomic_int *begun; uint64_t rounds;
+})
 {
 	MRT_BEGIN(self);
 	while (!atomic_load(f->stop)) {
@@ -193,7 +195,8 @@ ITEST_CHILD(busy, { struct mrt_op op; struct mrt_op nop; struct mrt_op *ops[2]; 
 		MRT_AWAIT_ALL(self, f->ops, 2);
 		if (f->op.res || f->nop.res)
 			MRT_RETURN(self, -1);
-		f->rounds++;
+		if (f->rounds++ == 0)
+			atomic_fetch_add(f->begun, 1);
 	}
 	MRT_RETURN(self, (int64_t)f->rounds);
 }
@@ -202,12 +205,13 @@ START_TEST(forks_in_the_middle_of_work)
 {
 	struct mrt_runtime *rt = itest_runtime(_i);
 	struct mrt_task *tasks[20];
-	atomic_int stop = 0;
-	struct busy b = { .stop = &stop };
+	atomic_int stop = 0, begun = 0;
+	struct busy b = { .stop = &stop, .begun = &begun };
 	int i;
 
 	for (i = 0; i < 20; i++)
 		tasks[i] = itest_spawn(rt, busy_poll, &b, sizeof(b));
+	ITEST_WAIT(atomic_load(&begun) == 20, 20000);
 	for (i = 0; i < 60; i++) {
 		pid_t pid = fork();
 		int status;

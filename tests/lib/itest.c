@@ -158,6 +158,44 @@ struct mrt_global_stats itest_global(struct mrt_runtime *rt)
 	return stats;
 }
 
+/* ---- from one worker to another ---- */
+
+#define MOVE_LIMIT_MS 20000
+
+/*
+ * Behind the task that is to move, in its worker's next slot. What it wakes goes into the queue of the worker that it is on; if
+ * that is another one already (somebody was idle), the task is tried to be moved once more.
+ */
+static enum mrt_poll hold_poll(struct mrt_task *self, void *frame)
+{
+	struct itest_move *move = *(struct itest_move **)frame;
+	bool may_hold = move->from == gettid();
+
+	mrt_notify_one(&move->held);
+	if (may_hold)
+		ITEST_WAIT(__atomic_load_n(&move->let_go, __ATOMIC_ACQUIRE), MOVE_LIMIT_MS);
+	mrt_task_return(self, 0);
+	return MRT_POLL_READY;
+}
+
+void itest_move_begin(struct itest_move *move)
+{
+	move->from = gettid();
+	move->let_go = 0;
+	mrt_notify_init(&move->held);
+	ck_assert_int_eq(mrt_spawn(NULL, hold_poll, &move, sizeof(struct itest_move *), NULL, &move->holder), 0);
+}
+
+bool itest_move_is_done(const struct itest_move *move)
+{
+	return move->from != gettid();
+}
+
+void itest_move_let_go(struct itest_move *move)
+{
+	__atomic_store_n(&move->let_go, 1, __ATOMIC_RELEASE);
+}
+
 /* ---- the log ---- */
 
 #define LOG_BYTES 65536
@@ -294,15 +332,20 @@ void itest_socketpair(int ret_fds[2])
 
 /* ---- processes ---- */
 
+void itest_alarm(unsigned seconds)
+{
+	(void)signal(SIGALRM, SIG_DFL);
+	(void)alarm(seconds * itest_env("CK_TIMEOUT_MULTIPLIER", 1));
+}
+
 static void run_child(int (*fn)(void *ctx), void *ctx, int err_fd, unsigned seconds)
 {
 	struct rlimit no_core = { 0, 0 };
 
 	(void)setrlimit(RLIMIT_CORE, &no_core); /* deaths here are wanted */
 	(void)signal(SIGABRT, SIG_DFL);
-	(void)signal(SIGALRM, SIG_DFL);
 	(void)dup2(err_fd, STDERR_FILENO);
-	alarm(seconds);
+	itest_alarm(seconds);
 	_exit(fn(ctx));
 }
 

@@ -32,7 +32,7 @@
 /* So it does on an emulated machine (scripts/vm-test), whose clock runs on meanwhile: longer times, fewer rounds. */
 #define ITEST_SLOW (ITEST_SANITIZED || itest_env("MRT_TEST_SLOW", 0))
 
-#define ITEST_LIMIT_S 30
+#define ITEST_LIMIT_S 30        /* of a test; Check multiplies it by CK_TIMEOUT_MULTIPLIER */
 #define ITEST_SKIP 77
 
 /* ---- runtimes ---- */
@@ -113,6 +113,43 @@ bool itest_all_parked(struct mrt_runtime *rt);
 	}                                                                                               \
 	static enum mrt_poll name##_body(struct mrt_task *self, struct name *f)
 
+/* ---- from one worker to another ---- */
+
+/*
+ * Moves the running task to another worker, not by chance: the one that it is on is held in a poll, by a task that this one
+ * starts for it, and the queue of a worker in a long poll is others' to take. Where there is no other, or nobody comes, the
+ * test fails. One move at a time, as each holds a worker.
+ */
+struct itest_move {
+	struct mrt_op op;
+	struct mrt_notify held;
+	struct mrt_task *holder;
+	pid_t from;             /* thread of the worker that is left */
+	int let_go;             /* atomic */
+};
+
+/* In a task: it is on another worker afterwards, and the former is still in that poll. The move is in the frame. */
+#define ITEST_MOVE(self, move)                                                                          \
+	for (;;) {                                                                                      \
+		itest_move_begin(move);                                                                 \
+		MRT_AWAIT(self, mrt_notify_wait(&(move)->op, &(move)->held));                           \
+		if (itest_move_is_done(move))                                                           \
+			break;                                                                          \
+		ITEST_MOVE_END(self, move);                                                             \
+	}
+
+/* Let the former worker go on: at once, or with the end, which must come in any case. */
+void itest_move_let_go(struct itest_move *move);
+#define ITEST_MOVE_END(self, move)                                                                      \
+	do {                                                                                            \
+		itest_move_let_go(move);                                                                \
+		MRT_AWAIT(self, mrt_join(&(move)->op, (move)->holder));                                 \
+	} while (0)
+
+/* Of ITEST_MOVE. */
+void itest_move_begin(struct itest_move *move);
+bool itest_move_is_done(const struct itest_move *move);
+
 /* ---- the log ---- */
 
 /* Receives the log of every runtime that itest_opts() was used for. */
@@ -169,7 +206,10 @@ struct itest_exit {
 	char err[8192];         /* what it wrote to stderr, NUL-terminated, cut to fit */
 };
 
-/* Run fn in a child, which ends with its result as exit code, or is killed after `seconds`. */
+/* Have this process killed after so many seconds, multiplied as Check does it. */
+void itest_alarm(unsigned seconds);
+
+/* Run fn in a child, which ends with its result as exit code, or is killed after `seconds` (as itest_alarm()). */
 struct itest_exit itest_child(int (*fn)(void *ctx), void *ctx, unsigned seconds);
 
 /* As above; it must abort, having said all of these; the list ends with NULL. */

@@ -76,7 +76,7 @@ static void subject_main(const struct subject_opts *so, int from, int to)
 	struct mrt_runtime *rt;
 	char byte;
 
-	alarm(LIFE_S);
+	itest_alarm(LIFE_S);
 	opts.flags |= so->flags;
 	if (so->own_proc && (unshare(CLONE_NEWNS) || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) ||
 			     mount("proc", "/proc", "proc", 0, NULL)))
