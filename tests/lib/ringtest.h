@@ -17,7 +17,7 @@
 
 #define MS MRT__NS_PER_MS
 #define SEC MRT__NS_PER_SEC
-#define PATIENCE (10 * SEC)     /* a test that waits so long has failed */
+#define PATIENCE (25 * SEC)     /* a test that waits so long has failed */
 #define OPS_MAX 1024
 
 extern struct mrt_worker_stats stats;           /* of the ring made last */

@@ -49,6 +49,17 @@ static struct mrt__ring *make_sqpoll(unsigned sq_entries, unsigned cq_entries)
 	return ring;
 }
 
+/* By its own flag: where the machine is busy the thread may run long after its idle time. */
+static void wait_for_its_sleep(struct mrt__ring *ring)
+{
+	uint64_t deadline = mrt__clock_now() + PATIENCE;
+
+	do {
+		ck_assert(mrt__clock_now() < deadline);
+		mrt__ring_wait(ring, (IDLE_MS + 10) * MS);
+	} while (!(atomic_load(ring->sq_kflags) & IORING_SQ_NEED_WAKEUP));
+}
+
 /* ---- SQPOLL ---------------------------------------------------------------------------------------------------- */
 
 START_TEST(the_kernels_thread_takes_what_is_flushed)
@@ -93,14 +104,17 @@ START_TEST(a_thread_that_is_awake_takes_ops_without_an_enter)
 	opts.sq_idle_ms = 2000;
 	ring = make_enabled_opts(&opts);
 	enters = stats.enters;
-	for (i = 0; i < 300; i++) {
+	for (i = 0; i < 100; i++) {
 		ck_assert(stage_nop(ring, &ops[0]));
-		do {
+		/* the two may have one CPU */
+		for ((void)mrt__ring_flush(ring); mrt__ring_staged(ring) > 0; (void)mrt__ring_flush(ring)) {
 			ck_assert(mrt__clock_now() < deadline);
-			(void)mrt__ring_flush(ring);
-		} while (mrt__ring_staged(ring) > 0);
-		while (mrt__ring_reap(ring, done, 1, &events) == 0)
+			sched_yield();
+		}
+		while (mrt__ring_reap(ring, done, 1, &events) == 0) {
 			ck_assert(mrt__clock_now() < deadline);
+			sched_yield();
+		}
 	}
 	ck_assert_uint_le(stats.enters - enters, 3);
 	ck_assert_uint_eq(stats.sq_staged, 0);
@@ -209,24 +223,24 @@ START_TEST(a_wait_with_a_full_sq_makes_room_and_returns)
 }
 END_TEST
 
-/* The thread sleeps when nothing has come for IDLE_MS. */
+/* It may see what is flushed by itself, with the flag set, before it has fallen asleep: such a round does not count. */
 START_TEST(a_thread_that_sleeps_is_woken)
 {
 	struct mrt__ring *ring = make_sqpoll(8, 16);
-	uint64_t before, after;
-	unsigned round;
+	uint64_t deadline = mrt__clock_now() + PATIENCE, before;
+	unsigned woken = 0;
 
-	for (round = 0; round < 5; round++) {
-		mrt__ring_wait(ring, (IDLE_MS + 10) * MS);
+	while (woken < 5) {
+		ck_assert(mrt__clock_now() < deadline);
+		wait_for_its_sleep(ring);
 		before = stats.enters;
-		ck_assert(stage_nop(ring, &ops[round]));
+		ck_assert(stage_nop(ring, &ops[woken]));
 		(void)mrt__ring_flush(ring);
-		after = stats.enters;
+		ck_assert_uint_le(stats.enters - before, 1);
+		woken += stats.enters > before;
 		collect(ring, 1);
-		ck_assert_ptr_eq(done[0].user, &ops[round]);
-		ck_assert_uint_ge(after, before);
+		ck_assert_int_eq(done[0].res, 0);
 	}
-	ck_assert_uint_ge(stats.enters, 10);    /* each round has waited, and has woken the thread */
 	end_ring(ring);
 }
 END_TEST
@@ -257,14 +271,16 @@ END_TEST
 START_TEST(flushes_and_waits_of_an_idle_ring_leave_the_thread_asleep)
 {
 	struct mrt__ring *ring = make_sqpoll(8, 16);
-	uint64_t before, deadline = mrt__clock_now() + PATIENCE;
+	uint64_t before, deadline = mrt__clock_now() + PATIENCE, enters;
 	unsigned i;
 
-	mrt__ring_wait(ring, (IDLE_MS + 30) * MS);
-	while ((before = mrt__ring_sq_thread_ns(ring)) == 0)    /* its time, so that it sleeps by now; else nothing is shown */
+	wait_for_its_sleep(ring);
+	while ((before = mrt__ring_sq_thread_ns(ring)) == 0)
 		ck_assert(mrt__clock_now() < deadline);
+	enters = stats.enters;
 	for (i = 0; i < 100; i++)
 		(void)mrt__ring_flush(ring);
+	ck_assert_uint_eq(stats.enters, enters);
 	mrt__ring_wait(ring, 100 * MS);
 	/* a woken thread would have spun for IDLE_MS */
 	ck_assert_uint_lt(mrt__ring_sq_thread_ns(ring) - before, IDLE_MS * MS / 2);
