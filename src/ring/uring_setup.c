@@ -487,10 +487,29 @@ static void unregister_descriptor(struct mrt__ring *ring)
 	ring->enter_fd = (unsigned)ring->uring.ring_fd;
 }
 
+/*
+ * Where x86-64 has the x32 ABI (CONFIG_X86_X32_ABI, as in Debian's 6.12), a thread of io-wq may believe that it works for a
+ * program with 32-bit pointers: it inherits the registers of the thread that made it, and these are an interrupt's, with the
+ * bit set that marks a system call as x32's, if that thread was interrupted for it. Then the NVMe driver cuts the address of a
+ * command's buffer to 32 bits, and the device writes elsewhere if there is memory. A first thread is made by the system call
+ * that gives it work; it is those that follow which are made like that, so there is none.
+ */
+static bool io_wq_cuts_addresses(const struct mrt__ring *ring)
+{
+#ifdef __x86_64__
+	return ring->extras && !ring->sqpoll;
+#else
+	(void)ring;
+	return false;
+#endif
+}
+
 static int limit_iowq(struct mrt__ring *ring)
 {
 	unsigned limits[2] = { MRT__RING_IOWQ_BOUNDED, MRT__RING_IOWQ_UNBOUNDED };
 
+	if (io_wq_cuts_addresses(ring))
+		limits[0] = 1;
 	return io_uring_register_iowq_max_workers(&ring->uring, limits);
 }
 

@@ -14,6 +14,7 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/aio_abi.h>
 #include <linux/dm-ioctl.h>
 #include <linux/fs.h>
 #include <stdatomic.h>
@@ -23,6 +24,7 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/sysmacros.h>
 #include <unistd.h>
 
@@ -382,13 +384,15 @@ END_TEST
 /* ---- a device that takes its time -------------------------------------------------------------------------------- */
 
 #define READS 8
-#define SLOW_TRIES 3
+#define HOLD_FIRST 16           /* reads of the test's own that stand before them: see hold_device() */
+#define LEVELS 4                /* each next try holds the device twice as long */
+#define HOLD_MAX (HOLD_FIRST << (LEVELS - 1))
 
 /* What a task does once its reads are with the device. */
 enum how {
 	HOW_WAIT,               /* nothing: they end by themselves */
 	HOW_CANCEL,             /* each is cancelled, twice */
-	HOW_DEADLINE,           /* each has a deadline that passes long before */
+	HOW_DEADLINE,           /* each has a deadline that passes before */
 	HOW_UNREGISTER,         /* they are on a handle, which is closed: that cancels, and waits */
 	HOW_RETURN,             /* the task returns at once, with all in flight */
 	HOW_CLOSE,              /* the descriptor is closed under them */
@@ -401,7 +405,7 @@ enum how {
  * Which reads. The device-mapper target that delays takes no non-blocking ones, so that they go through the kernel's worker
  * threads: a read that no thread has taken yet can still be cancelled. Hence with_device(): from when the device counts
  * them all, nothing but its answer may end them. The throttled device has all at once, serves them one after the other, and
- * one of them it cannot read.
+ * one of them it cannot read; reads of the test's own stand before them, so that it answers none meanwhile.
  */
 enum way {
 	WAY_DELAY,              /* of the delayed device, by descriptor */
@@ -411,7 +415,8 @@ enum way {
 	WAY_NR
 };
 
-static uint64_t slow_ns[WAY_NR];        /* no less passes until all have their answer */
+static unsigned delay_ms;               /* of the delayed device, when the tests begin */
+static unsigned reads_a_second;         /* of the throttled one */
 
 struct slow_reads {
 	enum how how;
@@ -421,30 +426,68 @@ struct slow_reads {
 	struct mrt_op *ops[READS];
 	struct mrt_timer timer[READS];
 	char *buf;              /* [READS * BLOCK], the test's */
-	uint64_t start;
+	uint64_t start;         /* before the first of them */
+	uint64_t least_ns;      /* from then on no less passes until all have their answer */
 	int fd;                 /* a descriptor, or a handle */
 	atomic_bool *strict;    /* all were seen with the device before something happened to them */
 };
 
+/* What device-mapper is asked, and answers, about the delayed device. */
+union dm_io {
+	struct dm_ioctl head;
+	char bytes[1024];
+};
+
+static char *ask_dm(union dm_io *io, unsigned long request, unsigned flags)
+{
+	struct stat st;
+
+	ck_assert_int_eq(fstat(slow.fd, &st), 0);
+	io->head.version[0] = DM_VERSION_MAJOR;
+	io->head.version[1] = io->head.version[2] = 0;
+	io->head.data_size = sizeof(*io);
+	io->head.data_start = sizeof(io->head);
+	io->head.dev = st.st_rdev;
+	io->head.flags = flags;
+	ck_assert_msg(ioctl(dm_control, request, io) == 0, "dm-delay: %s", strerror(errno));
+	io->bytes[sizeof(*io) - 1] = '\0';
+	return io->bytes + io->head.data_start + sizeof(struct dm_target_spec);
+}
+
 /* The reads that dm-delay holds back: the first number of its target's status. Its block statistics do not count them. */
 static int held_back(void)
 {
-	union {
-		struct dm_ioctl head;
-		char bytes[1024];
-	} io = { .head = { .version = { DM_VERSION_MAJOR, 0, 0 }, .data_size = sizeof(io), .data_start = sizeof(io.head) } };
-	const char *status;
-	struct stat st;
+	union dm_io io = { .bytes = "" };
+	const char *status = ask_dm(&io, DM_TABLE_STATUS, DM_NOFLUSH_FLAG);
 	int nr = -1;
 
-	ck_assert_int_eq(fstat(slow.fd, &st), 0);
-	io.head.dev = st.st_rdev;
-	io.head.flags = DM_NOFLUSH_FLAG;
-	ck_assert_int_eq(ioctl(dm_control, DM_TABLE_STATUS, &io), 0);
-	io.bytes[sizeof(io) - 1] = '\0';
-	status = io.bytes + io.head.data_start + sizeof(struct dm_target_spec);
 	ck_assert_msg(sscanf(status, "%d", &nr) == 1, "what is this of dm-delay: %s", status);
 	return nr;
+}
+
+/* Have the delayed device delay reads for so long: its table as it is, but for the third word. */
+static void set_delay(unsigned ms)
+{
+	const size_t at = sizeof(struct dm_ioctl), text_at = at + sizeof(struct dm_target_spec);
+	char table[256], device[64], rest[128];
+	union dm_io io = { .bytes = "" };
+	struct dm_target_spec spec;
+	unsigned long long from;
+	unsigned is;
+
+	snprintf(table, sizeof(table), "%s", ask_dm(&io, DM_TABLE_STATUS, DM_STATUS_TABLE_FLAG));
+	memcpy(&spec, io.bytes + io.head.data_start, sizeof(spec));
+	ck_assert_msg(sscanf(table, "%63s %llu %u %127[^\n]", device, &from, &is, rest) == 4, "table: %s", table);
+	if (is == ms)
+		return;
+	memset(&io, 0, sizeof(io));
+	spec.next = 0;
+	memcpy(io.bytes + at, &spec, sizeof(spec));
+	snprintf(io.bytes + text_at, sizeof(io) - text_at, "%s %llu %u %s", device, from, ms, rest);
+	io.head.target_count = 1;
+	(void)ask_dm(&io, DM_TABLE_LOAD, 0);
+	memset(&io, 0, sizeof(io));
+	(void)ask_dm(&io, DM_DEV_SUSPEND, 0); /* without DM_SUSPEND_FLAG: resume, with the new table */
 }
 
 /* The reads that it has held back long enough, and which the disk below works on. */
@@ -500,28 +543,94 @@ static int with_device(enum way way)
 	return way == WAY_DELAY ? held_back() : with_throttled();
 }
 
-/* Has the device all that have no answer yet, and these are most? */
-static bool all_with_device(const struct slow_reads *f)
+/*
+ * The throttled device serves what it has in order. So reads of the test's own, by the kernel's older interface, hold it: as
+ * long as they take, it answers nothing that came after them.
+ */
+static struct {
+	aio_context_t context;
+	int nr;                 /* submitted ... */
+	int done;               /* ... and seen to be done; the holder of the task's */
+	struct iocb iocb[HOLD_MAX];
+} hold;
+
+/* How many of its own reads has the device not answered yet, or not been seen to? */
+static int still_held(void)
 {
-	int open_nr = 0, i;
+	struct timespec at_once = { 0 };
+	struct io_event event;
+
+	while (hold.done < hold.nr && syscall(SYS_io_getevents, hold.context, 1, 1, &event, &at_once) == 1) {
+		ck_assert_int_eq((int)event.res, BLOCK);
+		hold.done++;
+	}
+	return hold.nr - hold.done;
+}
+
+static void hold_device(int nr)
+{
+	struct iocb *one[1];
+	int i, left;
+
+	hold.context = 0;
+	hold.nr = nr;
+	hold.done = 0;
+	ck_assert_int_eq((int)syscall(SYS_io_setup, HOLD_MAX, &hold.context), 0);
+	for (i = 0; i < nr; i++) {
+		hold.iocb[i] = (struct iocb){
+			.aio_lio_opcode = IOCB_CMD_PREAD, .aio_fildes = (uint32_t)throttled.fd, .aio_nbytes = BLOCK,
+			.aio_buf = (uintptr_t)aligned_alloc(BLOCK, BLOCK),
+		};
+		ck_assert_uint_ne(hold.iocb[i].aio_buf, 0);
+		one[0] = &hold.iocb[i];
+		ck_assert_int_eq((int)syscall(SYS_io_submit, hold.context, 1, one), 1);
+	}
+	/*
+	 * What another queue gets next may reach the emulated device before these, since it looks at its queues in no order;
+	 * not when it has answered a few more, each in a turn of its own.
+	 */
+	left = still_held();
+	ITEST_WAIT(still_held() <= left - 3 || still_held() == 0, 60000);
+}
+
+static void end_hold(void)
+{
+	int i;
+
+	ITEST_WAIT(still_held() == 0, 60000);
+	ck_assert_int_eq((int)syscall(SYS_io_destroy, hold.context), 0);
+	for (i = 0; i < hold.nr; i++)
+		free((void *)(uintptr_t)hold.iocb[i].aio_buf);
+	hold.nr = hold.done = 0;
+}
+
+static int unanswered(const struct slow_reads *f)
+{
+	int nr = 0, i;
 
 	for (i = 0; i < READS; i++)
-		open_nr += !mrt_op_is_done(&f->op[i]);
-	return open_nr >= (f->way == WAY_DELAY ? READS : READS / 2) && with_device(f->way) == open_nr;
+		nr += !mrt_op_is_done(&f->op[i]);
+	return nr;
+}
+
+/*
+ * Has the device all of them? What stands before them is counted first: what it answers meanwhile makes this say no, never a
+ * wrong yes.
+ */
+static bool all_with_device(const struct slow_reads *f)
+{
+	int own = f->way == WAY_DELAY ? 0 : still_held();
+
+	return unanswered(f) == READS && with_device(f->way) == own + READS;
 }
 
 static void start_reads(struct slow_reads *f)
 {
-	uint64_t late = slow_ns[f->way];
 	int i;
 
-	for (i = 0; i < READS; i++) {
+	for (i = 0; i < READS; i++)
 		f->ops[i] = mrt_read(&f->op[i], f->fd, f->buf + i * BLOCK, BLOCK, read_at(f->way, i));
-		if (f->how == HOW_DEADLINE)
-			mrt_deadline(f->ops[i], &f->timer[i], late / 2 + late / 20 * (uint64_t)(1 + i % 4));
-	}
 	mrt_flush();
-	f->start = mrt_now();
 }
 
 /* The answer wins, and none is given before it is there. */
@@ -533,7 +642,7 @@ static void check_answer(const struct slow_reads *f, int i)
 
 	if (f->op[i].res == (bad ? -ENODATA : BLOCK)) {
 		if (f->way == WAY_DELAY || strict)
-			ck_assert_uint_ge(mrt_now() - f->start, slow_ns[f->way] - MRT_MS(20));
+			ck_assert_uint_ge(mrt_now() - f->start, f->least_ns - MRT_MS(20));
 		ck_assert_int_eq(f->op[i].why, 0);
 		if (!bad)
 			check_pattern(block, BLOCK, read_at(f->way, i));
@@ -551,14 +660,19 @@ static enum mrt_poll slow_reads_poll(struct mrt_task *self, void *frame)
 
 	MRT_BEGIN(self);
 	start_reads(f);
-	while (!all_with_device(f) && mrt_now() - f->start < slow_ns[f->way] / 2)
+	/* one that is answered was answered too early: the device has to be held longer */
+	while (!all_with_device(f) && unanswered(f) == READS)
 		MRT_AWAIT(self, mrt_sleep(&f->pause, MRT_MS(2)));
-	atomic_store(f->strict, all_with_device(f) && mrt_now() - f->start < slow_ns[f->way] / 2);
+	atomic_store(f->strict, unanswered(f) == READS);
 	atomic_store(f->started, true);
 	switch (f->how) {
 	case HOW_CANCEL:
 		for (i = 0; i < 2 * READS; i++)
 			mrt_cancel(&f->op[i % READS]);
+		break;
+	case HOW_DEADLINE:
+		for (i = 0; i < READS; i++)
+			mrt_deadline(f->ops[i], &f->timer[i], MRT_MS(i % 4 * 10));
 		break;
 	case HOW_CLOSE:
 		MRT_AWAIT(self, mrt_close(&f->close, f->fd));
@@ -600,9 +714,9 @@ static void let_it_land(enum way way)
 	char *own = aligned_alloc(BLOCK, BLOCK);
 
 	ck_assert_ptr_nonnull(own);
-	ITEST_WAIT(with_device(way) == 0, 20000);
+	ITEST_WAIT(with_device(way) == 0, 60000);
 	ck_assert_int_eq(pread(way == WAY_DELAY ? slow.fd : throttled.fd, own, BLOCK, 0), BLOCK);
-	ITEST_WAIT(with_device(way) == 0 && (way != WAY_DELAY || below_device() == 0), 20000);
+	ITEST_WAIT(with_device(way) == 0 && (way != WAY_DELAY || below_device() == 0), 60000);
 	free(own);
 }
 
@@ -637,39 +751,49 @@ static int slow_file(struct mrt_runtime *rt, enum way way, bool handle)
 }
 
 /* @return whether all reads were seen with the device: otherwise less was shown */
-static bool try_slow(int kind, enum way way, enum how how)
+static bool try_slow(int kind, enum way way, enum how how, int level)
 {
+
 	unsigned fds = itest_fds_nr();
 	struct mrt_runtime *rt = slow_runtime(kind, way);
 	atomic_bool started = false, strict = false;
 	struct slow_reads f = { .how = how, .way = way, .started = &started, .strict = &strict };
 	struct mrt_task *task;
-	uint64_t start;
 
 	f.buf = aligned_alloc(BLOCK, READS * BLOCK);
 	ck_assert_ptr_nonnull(f.buf);
 	memset(f.buf, GIVEN_BACK, READS * BLOCK);
 	f.fd = slow_file(rt, way, how == HOW_UNREGISTER);
-	start = mrt_now();
+	if (way == WAY_DELAY)
+		set_delay(delay_ms << level);
+	else
+		hold_device(HOLD_FIRST << level);
+	f.start = mrt_now();
+	f.least_ns = MRT_MS(delay_ms << level);
+	/* the throttle lets a few pass at once, and a few may have been answered and not been seen */
+	if (way != WAY_DELAY)
+		f.least_ns = MRT_SEC((uint64_t)still_held() + READS - 6) / reads_a_second;
 	if (kind == ITEST_CURRENT) {
 		/* nobody outside can act while the thread drives it */
 		ck_assert(how != HOW_ABORT && how != HOW_SHUTDOWN);
 		ck_assert_int_eq(itest_run(rt, slow_reads_poll, &f, sizeof(f)), 0);
 	} else {
 		task = itest_spawn(rt, slow_reads_poll, &f, sizeof(f));
-		ITEST_WAIT(atomic_load(&started), 20000);
+		ITEST_WAIT(atomic_load(&started), 60000);
 		if (how == HOW_ABORT)
 			mrt_abort(task);
 		if (how == HOW_SHUTDOWN && mrt_runtime_shutdown_wait(rt, MRT_MS(10)) != 0) {
 			ck_assert(itest_log_has("shutdown is late"));
-			ck_assert_int_eq(mrt_runtime_shutdown_wait(rt, MRT_SEC(20)), 0);
+			ck_assert_int_eq(mrt_runtime_shutdown_wait(rt, MRT_SEC(60)), 0);
 		}
 		ck_assert_int_eq(itest_join(task), how == HOW_ABORT || how == HOW_SHUTDOWN ? -ECANCELED : 0);
 	}
 	/* whatever ended the task, it did not end before its reads had: all of them, if the device had them all */
 	if (atomic_load(&strict))
-		ck_assert_uint_ge(mrt_now() - start, slow_ns[way] - MRT_MS(20));
+		ck_assert_uint_ge(mrt_now() - f.start, f.least_ns - MRT_MS(20));
 	memset(f.buf, GIVEN_BACK, READS * BLOCK);
+	if (way != WAY_DELAY)
+		end_hold();
 	let_it_land(way);
 	check_given_back(f.buf);
 	ck_assert_uint_eq(itest_stats(rt).inflight, 0);
@@ -682,16 +806,23 @@ static bool try_slow(int kind, enum way way, enum how how)
 	return atomic_load(&strict);
 }
 
-/* An emulated machine may be too slow to bring all reads to the device before the first has its answer. */
+/*
+ * An emulated machine may be too slow to bring all reads to the device before the first has its answer: then that is held
+ * longer, for as long as a test may take.
+ */
 static void run_slow(int kind, enum way way, enum how how)
 {
-	int tries;
+	uint64_t until = mrt_now() + MRT_SEC(ITEST_LIMIT_S / 2) * itest_env("CK_TIMEOUT_MULTIPLIER", 1);
+	int level = 0, tries = 0;
 
-	for (tries = 0; tries < SLOW_TRIES; tries++)
-		if (try_slow(kind, way, how))
+	for (;;) {
+		if (try_slow(kind, way, how, level))
 			return;
-	ck_abort_msg("kind %d, way %d, end %d: in none of %d tries did all reads reach the device in time", kind, way, how,
-		     SLOW_TRIES);
+		tries++;
+		ck_assert_msg(mrt_now() < until, "kind %d, way %d, end %d: in none of %d tries did all reads reach the device",
+			      kind, way, how, tries);
+		level += level < LEVELS - 1;
+	}
 }
 
 START_TEST(a_delayed_answer_wins_over_whatever_ends_the_wait)
@@ -757,6 +888,7 @@ struct many_reads {
 	char *buf;
 	int fd;
 	atomic_bool *started;
+	atomic_bool *ended;
 	bool may_lose;          /* -EIO will do */
 };
 
@@ -770,7 +902,10 @@ static enum mrt_poll many_reads_poll(struct mrt_task *self, void *frame)
 		f->ops[i] = mrt_read(&f->op[i], f->fd, f->buf + i * BLOCK, BLOCK, MANY_FROM + i * STRIDE);
 	mrt_flush();
 	atomic_store(f->started, true);
+	/* a thread that io-wq makes now is made in an interrupt: see docs/nvme.md, of the x32 ABI */
+	itest_spin(MRT_MS(300));
 	MRT_AWAIT_ALL(self, f->ops, MANY);
+	atomic_store(f->ended, true);
 	for (i = 0; i < MANY; i++) {
 		if (f->may_lose && f->op[i].res == -EIO)
 			continue;
@@ -780,71 +915,93 @@ static enum mrt_poll many_reads_poll(struct mrt_task *self, void *frame)
 	MRT_RETURN(self, 0);
 }
 
-static void run_many(struct mrt_runtime *rt, int fd, bool may_lose, void (*meanwhile)(void))
+static void run_many(struct mrt_runtime *rt, int fd, bool may_lose, void (*meanwhile)(const atomic_bool *ended))
 {
-	atomic_bool started = false;
-	struct many_reads f = { .fd = fd, .started = &started, .may_lose = may_lose };
+	atomic_bool started = false, ended = false;
+	struct many_reads f = { .fd = fd, .started = &started, .ended = &ended, .may_lose = may_lose };
 	struct mrt_task *task;
 
 	f.buf = aligned_alloc(BLOCK, MANY * BLOCK);
 	ck_assert_ptr_nonnull(f.buf);
 	task = itest_spawn(rt, many_reads_poll, &f, sizeof(f));
-	ITEST_WAIT(atomic_load(&started), 20000);
-	meanwhile();
+	ITEST_WAIT(atomic_load(&started), 60000);
+	meanwhile(&ended);
 	ck_assert_int_eq(itest_join(task), 0);
 	ck_assert_uint_eq(itest_stats(rt).inflight, 0);
 	free(f.buf);
 }
 
-/* A number of the throttled device's in sysfs; `set` it first, if not negative. */
+static int requests_before;             /* nr_requests of the throttled device, when the tests begin */
+
+/* A number of the throttled device's in sysfs; `set` it first, if not negative. main() asks, too. @return -1: it cannot be had */
 static int throttled_number(const char *attribute, int set)
 {
 	const char *name = strrchr(getenv("MRT_TEST_SLOW_NVME"), '/') + 1;
 	char path[128], text[32] = "";
 	int file, nr;
+	bool done;
 
 	snprintf(path, sizeof(path), "/sys/block/%s/%s", name, attribute);
 	file = open(path, set < 0 ? O_RDONLY | O_CLOEXEC : O_WRONLY | O_CLOEXEC);
-	ck_assert_msg(file >= 0, "%s: %s", path, strerror(errno));
+	if (file < 0)
+		return -1;
 	if (set >= 0) {
 		snprintf(text, sizeof(text), "%d", set);
-		ck_assert_msg(write(file, text, strlen(text)) > 0, "%s: %s", path, strerror(errno));
-		close(file);
-		return set;
+		done = write(file, text, strlen(text)) > 0;
+		nr = set;
+	} else {
+		done = read(file, text, sizeof(text) - 1) > 0 && sscanf(text, "%d", &nr) == 1;
 	}
-	ck_assert_int_gt((int)read(file, text, sizeof(text) - 1), 0);
 	close(file);
-	ck_assert_int_eq(sscanf(text, "%d", &nr), 1);
-	return nr;
+	return done ? nr : -1;
 }
 
-static void see_it_full(void)
+/* Whatever a test before this one has left. */
+static void let_requests_be(void)
 {
-	ITEST_WAIT(with_throttled() == FEW_REQUESTS, 20000);
+	if (throttled_number("queue/nr_requests", -1) != requests_before)
+		ck_assert_int_eq(throttled_number("queue/nr_requests", requests_before), requests_before);
+}
+
+static bool was_full;
+
+/* Look until it is full, or all is over: who looks too late tries again. */
+static void see_it_full(const atomic_bool *ended)
+{
+	while (!was_full && !atomic_load(ended)) {
+		was_full = with_throttled() == FEW_REQUESTS;
+		itest_pause();
+	}
 }
 
 /* Inside the kernel each read beyond the queue's few requests is refused with -EAGAIN, and waits in io-wq. */
 START_TEST(a_queue_that_is_full_is_waited_for)
 {
+	uint64_t until = mrt_now() + MRT_SEC(ITEST_LIMIT_S / 2) * itest_env("CK_TIMEOUT_MULTIPLIER", 1);
 	enum way way = (enum way)_i;
 	struct mrt_runtime *rt = slow_runtime(ITEST_TWO, way);
-	int before = throttled_number("queue/nr_requests", -1);
+	int fd = slow_file(rt, way, false);
 
-	(void)throttled_number("queue/nr_requests", FEW_REQUESTS);
+	ck_assert_int_eq(throttled_number("queue/nr_requests", FEW_REQUESTS), FEW_REQUESTS);
 	ck_assert_int_eq(throttled_number("queue/nr_requests", -1), FEW_REQUESTS);
-	run_many(rt, slow_file(rt, way, false), false, see_it_full);
-	(void)throttled_number("queue/nr_requests", before);
+	for (was_full = false; !was_full;) {
+		ck_assert_msg(mrt_now() < until, "the queue was never seen full");
+		run_many(rt, fd, false, see_it_full);
+	}
+	(void)throttled_number("queue/nr_requests", requests_before);
 	mrt_runtime_destroy(rt);
 }
 END_TEST
 
-static void reset_controller(void)
+static void reset_controller(const atomic_bool *ended)
 {
-	(void)throttled_number("device/reset_controller", 1);
+	(void)ended;
+	ck_assert_int_eq(throttled_number("device/reset_controller", 1), 1);
 }
 
-static void nothing_more(void)
+static void nothing_more(const atomic_bool *ended)
 {
+	(void)ended;
 }
 
 /* The block layer asks again for what was taken away. Nobody does for commands: data or -EIO, whichever the device made of it. */
@@ -881,11 +1038,11 @@ static enum mrt_poll crowd_poll(struct mrt_task *self, void *frame)
 	for (i = 0; i < CROWD; i++) {
 		f->ops[i] = mrt_read(&f->op[i], slow.fd, f->buf + i * BLOCK, BLOCK, i * BLOCK);
 		if (i % 5 == 1)
-			mrt_deadline(&f->op[i], &f->timer[i], slow_ns[WAY_DELAY] / 4);
+			mrt_deadline(&f->op[i], &f->timer[i], MRT_MS(delay_ms / 4));
 		if (i % 5 == 2)
 			mrt_cancel(&f->op[i]);
 	}
-	MRT_AWAIT(self, mrt_sleep(&f->pause, slow_ns[WAY_DELAY] / 3));
+	MRT_AWAIT(self, mrt_sleep(&f->pause, MRT_MS(delay_ms / 3)));
 	for (i = 0; i < CROWD; i++)
 		if (i % 5 == 3)
 			mrt_cancel(&f->op[i]);
@@ -916,6 +1073,7 @@ START_TEST(a_crowd_on_a_slow_device_ends_one_by_one)
 
 	opts.sq_entries = 16;
 	opts.cq_entries = 64;
+	set_delay(delay_ms);
 	rt = itest_create(&opts);
 	f.buf = aligned_alloc(BLOCK, CROWD * BLOCK);
 	ck_assert_ptr_nonnull(f.buf);
@@ -931,6 +1089,7 @@ int main(void)
 {
 	Suite *suite = suite_create("guest faults");
 	TCase *tc = tcase_create("devices");
+	int ret;
 
 	if (!getenv("MRT_TEST_GUEST")) {
 		printf("skipped: this is for a guest of scripts/vm-test, which has the devices\n");
@@ -945,10 +1104,8 @@ int main(void)
 	error_buffered = open_device("MRT_TEST_DM_ERROR", 0);
 	dm_control = open("/dev/mapper/control", O_RDWR | O_CLOEXEC);
 	throttled = find_device("MRT_TEST_SLOW_NVME", "MRT_TEST_SLOW_NVME_BAD_SECTOR");
-	slow_ns[WAY_DELAY] = MRT_MS((uint64_t)itest_env("MRT_TEST_DM_DELAY_MS", 0));
-	/* it lets a few pass at once */
-	slow_ns[WAY_THROTTLED] = MRT_SEC((uint64_t)READS - 4) / itest_env("MRT_TEST_SLOW_NVME_READS", 20);
-	slow_ns[WAY_POLLED] = slow_ns[WAY_COMMAND] = slow_ns[WAY_THROTTLED];
+	delay_ms = itest_env("MRT_TEST_DM_DELAY_MS", 0);
+	reads_a_second = itest_env("MRT_TEST_SLOW_NVME_READS", 20);
 
 	tcase_set_timeout(tc, ITEST_LIMIT_S);
 	if (nvme.fd >= 0)
@@ -979,6 +1136,8 @@ int main(void)
 			printf("the device that is throttled cannot be written: %s\n", strerror(errno));
 			return EXIT_FAILURE;
 		}
+		requests_before = throttled_number("queue/nr_requests", -1);
+		tcase_add_checked_fixture(tc, let_requests_be, NULL);
 		tcase_add_loop_test(tc, the_answers_of_a_throttled_device_win, 0, HOW_NR);
 		tcase_add_loop_test(tc, the_answers_of_a_throttled_device_win_when_it_is_polled, 0, HOW_NR);
 		tcase_add_loop_test(tc, the_answers_of_a_throttled_device_win_when_it_is_polled_on_one_thread, 0, HOW_CLOSE);
@@ -987,5 +1146,9 @@ int main(void)
 		tcase_add_loop_test(tc, a_reset_of_the_controller_is_survived, WAY_THROTTLED, WAY_NR);
 	}
 	suite_add_tcase(suite, tc);
-	return itest_main(suite);
+	ret = itest_main(suite);
+	/* also after a test that failed, for whatever is run next */
+	if (throttled.fd >= 0)
+		(void)throttled_number("queue/nr_requests", requests_before);
+	return ret;
 }
