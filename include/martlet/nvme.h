@@ -2,7 +2,8 @@
 /*
  * NVMe passthrough: commands that go to the device without the block layer, through the character node of a namespace
  * (/dev/ngXnY) or of a controller (/dev/nvmeX: admin commands only). The runtime needs MRT_RUNTIME_NVME, and the
- * descriptor must have been registered with MRT_FILE_PASSTHROUGH.
+ * descriptor must have been registered with MRT_FILE_PASSTHROUGH. On x86-64 each worker of such a runtime has one io-wq thread
+ * for files instead of 16, but for MRT_RUNTIME_SQPOLL: with more, some kernels cut addresses (docs/nvme.md).
  *
  * There is no page cache, no scheduler, no partition and nothing that retries. Offsets are bytes from the start of the
  * namespace. Offset and length must be multiples of its logical block; the address may be any.

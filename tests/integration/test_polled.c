@@ -238,16 +238,19 @@ ITEST_CHILD(one_read, { struct mrt_op op; })
 START_TEST(with_nothing_polled_in_flight_the_workers_sleep)
 {
 	struct one_read frame = { 0 };
-	uint64_t enters, until;
+	uint64_t enters, until, end = mrt_now() + MRT_SEC(20);
 
 	setup(2 * (_i / 2), 0);
 	ck_assert_int_eq(itest_run(rt, one_read_poll, &frame, sizeof(frame)), 0);
-	ITEST_WAIT(itest_stats(rt).inflight == 0, 5000);
-	until = mrt_now() + MRT_MS(300);
-	enters = itest_stats(rt).enters;
-	ITEST_WAIT(mrt_now() >= until, 5000);
-	/* a worker that polls makes thousands of them */
-	ck_assert_uint_le(itest_stats(rt).enters - enters, 40);
+	ITEST_WAIT(itest_stats(rt).inflight == 0, 20000);
+	/* a worker that polls makes thousands of them; a sentry, beside one that lost its CPU, some dozens */
+	do {
+		enters = itest_stats(rt).enters;
+		until = mrt_now() + MRT_MS(300);
+		ITEST_WAIT(mrt_now() >= until, 20000);
+		enters = itest_stats(rt).enters - enters;
+	} while (enters > 40 && mrt_now() < end);
+	ck_assert_uint_le(enters, 40);
 	mrt_runtime_destroy(rt);
 }
 END_TEST
