@@ -39,13 +39,19 @@ END_TEST
 
 START_TEST(an_idle_runtime_shuts_down_at_once)
 {
-	struct mrt_runtime *rt = itest_runtime(_i);
-	uint64_t start = mrt_now();
+	uint64_t until = mrt_now() + MRT_SEC(20), start, took;
 
-	ck_assert_int_eq(mrt_runtime_shutdown_wait(rt, MRT_SEC(10000)), 0);
-	ck_assert_uint_lt(mrt_now() - start, MRT_SEC(20));
-	ck_assert_int_eq(mrt_runtime_shutdown_wait(rt, 0), 0); /* again is nothing */
-	mrt_runtime_destroy(rt);
+	/* once the machine is not busy */
+	do {
+		struct mrt_runtime *rt = itest_runtime(_i);
+
+		start = mrt_now();
+		ck_assert_int_eq(mrt_runtime_shutdown_wait(rt, MRT_SEC(10000)), 0);
+		took = mrt_now() - start;
+		ck_assert_int_eq(mrt_runtime_shutdown_wait(rt, 0), 0); /* again is nothing */
+		mrt_runtime_destroy(rt);
+	} while (took >= MRT_SEC(1) && mrt_now() < until);
+	ck_assert_uint_lt(took, MRT_SEC(1));
 }
 END_TEST
 
@@ -184,17 +190,21 @@ START_TEST(a_limit_names_what_holds_it_up_and_leaves_all_alive)
 	atomic_int ready = 0;
 	struct stubborn f = { .ready = &ready };
 	struct mrt_task *task;
-	uint64_t start;
+	uint64_t start, took, until = mrt_now() + MRT_SEC(20);
 	int fds[2];
 
 	itest_socketpair(fds);
 	f.fd = fds[0];
 	ck_assert_int_eq(mrt_spawn(rt, stubborn_poll, &f, sizeof(f), &stubborn_opts, &task), 0);
 	ITEST_WAIT(atomic_load(&ready), 20000);
-	start = mrt_now();
-	ck_assert_int_eq(mrt_runtime_shutdown_wait(rt, MRT_MS(50)), -ETIMEDOUT);
-	ck_assert_uint_ge(mrt_now() - start, MRT_MS(50));
-	ck_assert_uint_lt(mrt_now() - start, MRT_SEC(20));
+	/* no longer either, once the machine is not busy */
+	do {
+		start = mrt_now();
+		ck_assert_uint_lt(start, until);
+		ck_assert_int_eq(mrt_runtime_shutdown_wait(rt, MRT_MS(50)), -ETIMEDOUT);
+		took = mrt_now() - start;
+		ck_assert_uint_ge(took, MRT_MS(50));
+	} while (took >= MRT_SEC(3));
 	shut_down_until_named(rt, "stubborn-task");
 	shut_down_until_named(rt, "recv");
 	ck_assert(!mrt_task_is_finished(task));

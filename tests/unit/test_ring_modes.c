@@ -229,16 +229,19 @@ START_TEST(a_thread_that_sleeps_is_woken)
 	struct mrt__ring *ring = make_sqpoll(8, 16);
 	uint64_t deadline = mrt__clock_now() + PATIENCE, before;
 	unsigned woken = 0;
+	void *op;
 
 	while (woken < 5) {
 		ck_assert(mrt__clock_now() < deadline);
 		wait_for_its_sleep(ring);
 		before = stats.enters;
-		ck_assert(stage_nop(ring, &ops[woken]));
+		op = &ops[woken];
+		ck_assert(stage_nop(ring, op));
 		(void)mrt__ring_flush(ring);
 		ck_assert_uint_le(stats.enters - before, 1);
 		woken += stats.enters > before;
 		collect(ring, 1);
+		ck_assert_ptr_eq(done[0].user, op);
 		ck_assert_int_eq(done[0].res, 0);
 	}
 	end_ring(ring);
