@@ -16,25 +16,27 @@
 #define TGID 77u
 #define END 10000u
 
-static char path[64];
 static struct timeline *timeline;
+static FILE *file;              /* what it writes; it has no name any more, so that nothing is left behind */
 static char text[1 << 16];      /* the file */
 
 static void setup(void)
 {
+	char path[] = "/tmp/martlet-timeline.XXXXXX";
 	struct timeline_opts opts = { .path = path, .events_max = 100 };
 	int fd;
 
-	snprintf(path, sizeof(path), "/tmp/martlet-timeline.XXXXXX");
 	fd = mkstemp(path);
 	ck_assert_int_ge(fd, 0);
-	close(fd);
 	ck_assert_int_eq(timeline_create(&opts, &timeline), 0);
+	ck_assert_int_eq(unlink(path), 0);
+	file = fdopen(fd, "r");
+	ck_assert_ptr_nonnull(file);
 }
 
 static void teardown(void)
 {
-	unlink(path);
+	fclose(file);
 }
 
 /* It did something, so it is awake. */
@@ -63,16 +65,12 @@ static void thread(unsigned tid, uint64_t parks, uint64_t parked_at)
 /* @return gaps; `text` is the file */
 static uint64_t end(void)
 {
-	struct trace_file file;
-	FILE *f;
+	struct trace_file result;
 
-	timeline_end(timeline, 1, &file);
-	ck_assert_int_eq(file.error, 0);
-	f = fopen(path, "re");
-	ck_assert_ptr_nonnull(f);
-	text[fread(text, 1, sizeof(text) - 1, f)] = '\0';
-	fclose(f);
-	return file.gaps;
+	timeline_end(timeline, 1, &result);
+	ck_assert_int_eq(result.error, 0);
+	text[fread(text, 1, sizeof(text) - 1, file)] = '\0';
+	return result.gaps;
 }
 
 static unsigned long long busy_ns(unsigned tid)
